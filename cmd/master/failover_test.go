@@ -27,12 +27,13 @@ type pair struct {
 	seen            *watcher
 }
 
-func startPair(t *testing.T, sessionTTL time.Duration) *pair {
+func startPair(t *testing.T, sessionTTL time.Duration, args ...string) *pair {
 	t.Helper()
 	p := &pair{etcd: startEtcd(t), dir: t.TempDir(), seen: new(watcher)}
-	p.master = startNode(t, p.dir, "a", "master", "--node-id=a", endpoints(p.etcd), "--journal-compact=on", "--session-ttl="+sessionTTL.String())
+	args = append([]string{endpoints(p.etcd), "--journal-compact=on", "--session-ttl=" + sessionTTL.String()}, args...)
+	p.master = startNode(t, p.dir, "a", "master", append(args, "--node-id=a")...)
 	p.master.serves()
-	p.standby = startNode(t, p.dir, "b", "standby", "--node-id=b", endpoints(p.etcd), "--journal-compact=on", "--session-ttl="+sessionTTL.String())
+	p.standby = startNode(t, p.dir, "b", "standby", append(args, "--node-id=b")...)
 	p.standby.promotable()
 	p.master.until("knows that the standby could take over", func(s *pb.StatusResponse) bool {
 		return slices.ContainsFunc(s.GetNodes(), func(n *pb.Node) bool { return n.GetNodeId() == "b" && n.GetPromotable() })
@@ -177,7 +178,7 @@ func (n *node) objectsOf() uint64 {
 // clients go on there; a master in its place follows.
 func TestFailoverAfterSIGKILL(t *testing.T) {
 	t.Parallel()
-	const session = 3 * time.Second
+	const session = 6 * time.Second
 	p := startPair(t, session)
 	want, open := p.fill(t)
 	sameState(t, p.master, p.standby)
@@ -207,8 +208,8 @@ func TestFailoverAfterSIGKILL(t *testing.T) {
 // well.
 func TestHandoverOnSIGTERM(t *testing.T) {
 	t.Parallel()
-	const session = 10 * time.Second
-	p := startPair(t, session)
+	const session = 20 * time.Second
+	p := startPair(t, session, "--failover-after="+session.String())
 	want, open := p.fill(t)
 	stop := p.outage(t)
 	sigterm(t, p.master.Process)

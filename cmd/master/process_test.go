@@ -89,10 +89,10 @@ type node struct {
 	admin pb.AdminServiceClient
 }
 
-// local makes a node listen on free ports of this machine only, with a short
-// session and short leases.
+// local makes a node listen on free ports of this machine only, with short leases. Its term
+// outlasts a stall of a slow machine.
 var local = []string{"--rpc_address=127.0.0.1", "--rpc_port=0", "--metrics_port=0", "--log-format=json",
-	"--session-ttl=2s", "--default_kv_lease_ttl=1s"}
+	"--session-ttl=6s", "--failover-after=3s", "--handover-timeout=20s", "--default_kv_lease_ttl=1s"}
 
 // startNode runs "master" or "standby" until the test ends, in a folder of its
 // name under dir.

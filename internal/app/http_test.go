@@ -32,9 +32,10 @@ func startHTTPNode(t *testing.T, role promote.Role, etcd []string, options ...fu
 	c := config.Default(role)
 	c.Listen.RPCAddress, c.Listen.RPCPort, c.Listen.MetricsPort = "127.0.0.1", 0, 0
 	c.Listen.Metadata, c.Listen.MetadataHost, c.Listen.MetadataPort = true, "127.0.0.1", 0
-	c.HA.Enabled, c.HA.EtcdEndpoints, c.HA.SessionTTL = etcd != nil, etcd, 2*time.Second
+	c.HA.Enabled, c.HA.EtcdEndpoints = etcd != nil, etcd
+	c.HA.SessionTTL, c.HA.FailoverAfter = 10*time.Second, 5*time.Second // a slow machine is no reason for another term
 	c.HA.RefoundWait = 100 * time.Millisecond
-	c.HA.HandoverTimeout, c.Node.DataDir = time.Second, t.TempDir()
+	c.HA.HandoverTimeout, c.Node.DataDir = 20*time.Second, t.TempDir()
 	for _, option := range options {
 		option(&c)
 	}
@@ -45,7 +46,7 @@ func startHTTPNode(t *testing.T, role promote.Role, etcd []string, options ...fu
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(ctx) }()
-	n := &httpNode{App: a, stop: stop, t: t, http: &http.Client{Transport: &http.Transport{}, Timeout: 5 * time.Second}}
+	n := &httpNode{App: a, stop: stop, t: t, http: &http.Client{Transport: &http.Transport{}, Timeout: 20 * time.Second}}
 	t.Cleanup(func() {
 		n.http.CloseIdleConnections()
 		stop()
@@ -113,7 +114,7 @@ func (n *httpNode) put(key string) (leave func()) {
 		n.t.Fatal(err)
 	}
 	n.t.Cleanup(c.Close)
-	ctx, cancel := context.WithTimeout(n.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(n.t.Context(), 30*time.Second)
 	defer cancel()
 	if err := c.MountSegment(ctx, client.Segment{ID: uuid.New(), Name: "host-a", Base: 1 << 32, Size: 1 << 20, Endpoint: "host-a:1"}); err != nil {
 		n.t.Fatal(err)
@@ -276,7 +277,7 @@ func TestMetadataServerOfALoneNode(t *testing.T) {
 // What a client has published goes when it expires, and nothing else.
 func TestMetadataOfAnExpiredClient(t *testing.T) {
 	n := startHTTPNode(t, config.Primary, nil, func(c *config.Config) {
-		c.Listen.MetadataCleanup, c.Client.TTL, c.Client.RPCTimeout = true, time.Second, 0
+		c.Listen.MetadataCleanup, c.Client.TTL, c.Client.RPCTimeout = true, 3*time.Second, 0 // longer than a put takes
 	})
 	n.becomes("/readyz", http.StatusOK, "OK")
 	for _, key := range []string{"mooncake/ram/host-a", "mooncake/rpc_meta/host-a", "mooncake/ram/host-b"} {

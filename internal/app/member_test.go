@@ -2,7 +2,9 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -39,16 +41,21 @@ func machine(t *testing.T, id string, others ...*member) config.Config {
 	for _, m := range others {
 		c.HA.Join = append(c.HA.Join, m.RPCAddress())
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.HA.EtcdPeerListen = l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	c.HA.EtcdPeerListen = unusedAddress()
 	c.Node.DataDir, c.HA.HandoverTimeout = t.TempDir(), time.Second
 	return c
+}
+
+// unusedAddress is one that nobody else gets while a node is down: below the ports that are
+// given out.
+func unusedAddress() string {
+	for {
+		address := fmt.Sprintf("127.0.0.1:%d", 20_000+rand.IntN(10_000))
+		if l, err := net.Listen("tcp", address); err == nil {
+			_ = l.Close()
+			return address
+		}
+	}
 }
 
 // voters waits until a node knows so many members that vote, all alive.
@@ -390,7 +397,7 @@ func ends(t *testing.T, c config.Config) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	return a.Run(ctx)
 }

@@ -125,7 +125,7 @@ func mooncakeClients(t *testing.T, generation, other string) {
 
 	speaking := func(role promote.Role, id string) config.Config {
 		c := settings(role, id, cluster.Endpoints())
-		c.Mooncake.Generation = generation
+		c.Mooncake.Generation, c.Client.TTL = generation, time.Hour // nobody pings
 		return c
 	}
 	first := speaking(config.Primary, "a")

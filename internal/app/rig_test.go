@@ -31,7 +31,7 @@ type patient struct{ *testing.M }
 
 func (p patient) Run() int {
 	status := p.M.Run()
-	for end := time.Now().Add(15 * time.Second); time.Now().Before(end) && goleak.Find() != nil; {
+	for end := time.Now().Add(40 * time.Second); time.Now().Before(end) && goleak.Find() != nil; {
 	}
 	return status
 }
@@ -46,13 +46,14 @@ type member struct {
 	ended chan error
 }
 
-// settings are those of a node on free ports, with a short session.
+// settings are those of a node on free ports. Its term outlasts a stall of a slow machine.
 func settings(role promote.Role, id string, etcd []string) config.Config {
 	c := config.Default(role)
 	c.Node.ID = id
 	c.Listen.RPCAddress, c.Listen.RPCPort, c.Listen.MetricsPort = "127.0.0.1", 0, 0
-	c.HA.Enabled, c.HA.EtcdEndpoints, c.HA.SessionTTL = etcd != nil, etcd, 2*time.Second
-	c.HA.RefoundWait = 100 * time.Millisecond
+	c.HA.Enabled, c.HA.EtcdEndpoints = etcd != nil, etcd
+	c.HA.SessionTTL, c.HA.FailoverAfter = 10*time.Second, 5*time.Second
+	c.HA.RefoundWait, c.HA.HandoverTimeout = 100*time.Millisecond, 20*time.Second
 	c.Lease.TTL = time.Second
 	return c
 }

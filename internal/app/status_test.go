@@ -43,7 +43,7 @@ func TestStatusWithoutEtcd(t *testing.T) {
 func testStatusWithoutEtcd(t *testing.T, away, back func(*etcdtest.Cluster)) {
 	cluster := etcdtest.Start(t)
 	primary, standby := settings(config.Primary, "a", cluster.Endpoints()), settings(config.Standby, "b", cluster.Endpoints())
-	primary.HA.SessionTTL, primary.HA.FailoverAfter = 6*time.Second, 6*time.Second // the primary serves on while it is asked
+	primary.HA.SessionTTL, primary.HA.FailoverAfter = 12*time.Second, 12*time.Second // the primary serves on while it is asked
 	a := run(t, primary)
 	a.serves()
 	b := run(t, standby)

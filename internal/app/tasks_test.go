@@ -68,7 +68,7 @@ func TestTasksEndAtTheNextPrimary(t *testing.T) {
 	if list := answer(m, g.FetchTasks, mooncake.Args{Most: 10}); len(list) != 1 || list[0].ID != task {
 		t.Fatalf("FetchTasks: got %+v, want the copy", list)
 	}
-	httpClient := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
+	httpClient := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}
 	resp, err := httpClient.Post("http://"+a.cfg.Node.HTTPAddress+"/api/v1/drain_jobs", "", strings.NewReader(`{"segments":["drained"],"target_segments":["to"]}`))
 	if err != nil {
 		t.Fatal(err)

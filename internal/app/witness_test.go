@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"io"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -143,7 +142,7 @@ func TestWitnessYieldsEtcdsLeadership(t *testing.T) {
 	a := run(t, machine(t, "a"))
 	a.serves()
 	c := witnessOf(t, "w", a)
-	c.HA.EtcdListen = freeAddress(t)
+	c.HA.EtcdListen = unusedAddress()
 	of := run(t, c)
 	a.voters(2)
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{c.HA.EtcdListen}})
@@ -173,18 +172,12 @@ func TestWitnessYieldsEtcdsLeadership(t *testing.T) {
 		t.Fatalf("the witness leads etcd: %t, %v; want that it does", leads(), err)
 	}
 	w := of.newWitness(&etcdConn{journal: client, sessions: client, members: client.Endpoints()})
-	if err := w.yield(t.Context()); err != nil || leads() {
+	for range 10 { // as above; the next look of the witness would try again
+		if err = w.yield(t.Context()); err == nil && !leads() {
+			break
+		}
+	}
+	if err != nil || leads() {
 		t.Errorf("got %v, and that the witness leads: %t; want that it does not", err, leads())
 	}
-}
-
-// freeAddress returns one of this machine that was free a moment ago.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }

@@ -120,11 +120,11 @@ func (b *Background) Wait() Outcome {
 // Eventually waits until something is so.
 func Eventually(t testing.TB, what string, so func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for !so() {
 		if clock.Sleep(ctx, 20*time.Millisecond) != nil {
-			t.Fatalf("not so after 30 s: %s", what)
+			t.Fatalf("not so after a minute: %s", what)
 		}
 	}
 }

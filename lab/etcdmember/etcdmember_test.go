@@ -76,7 +76,7 @@ func leftByEtcd(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	t.Cleanup(func() {
 		var leak error
-		for end := time.Now().Add(15 * time.Second); time.Now().Before(end); {
+		for end := time.Now().Add(40 * time.Second); time.Now().Before(end); {
 			if leak = goleak.Find(before); leak == nil {
 				return
 			}

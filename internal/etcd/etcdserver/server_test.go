@@ -34,7 +34,7 @@ type patient struct{ *testing.M }
 
 func (p patient) Run() int {
 	status := p.M.Run()
-	for end := time.Now().Add(15 * time.Second); time.Now().Before(end) && goleak.Find() != nil; {
+	for end := time.Now().Add(40 * time.Second); time.Now().Before(end) && goleak.Find() != nil; {
 	}
 	return status
 }
