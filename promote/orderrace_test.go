@@ -81,9 +81,7 @@ func TestFoundedWithoutAPrimaryElectedAMomentAgo(t *testing.T) {
 	a, b, c := w.trio(5)
 	w.listed(a, "c")
 	used := a.Store().Stats().Busy
-	if _, _, err := a.Handover(t.Context(), 1, "c"); err != nil {
-		t.Fatal(err)
-	}
+	a.handsOverTo(c)
 	w.serving(c)
 	waitFor(t, "a commit of c on a and b", func() bool { return a.Status().Head.Term == 2 && b.Status().Head.Term == 2 })
 	c.ended.Store(true) // it answers nobody

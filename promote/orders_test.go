@@ -116,9 +116,7 @@ func TestTwoOrdersAtOnce(t *testing.T) {
 	w.serving(b)
 	w.promotable(a)
 	w.listed(b, "a")
-	if _, _, err := b.Handover(t.Context(), 2, "a"); err != nil {
-		t.Fatal(err)
-	}
+	b.handsOverTo(a)
 	w.serving(a).put("after")
 	if term := a.Status().Leader.Term; term != 3 {
 		t.Errorf("a leads term %d, want 3", term)

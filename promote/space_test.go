@@ -66,9 +66,7 @@ func TestOwnerCompactsForAnotherPrimary(t *testing.T) {
 	b := w.start("b", func(c *promote.Config) { c.EventsTTL, c.Compact = time.Second, false })
 	w.promotable(b)
 	w.listed(a, "b")
-	if _, _, err := a.Handover(t.Context(), 1, "b"); err != nil {
-		t.Fatal(err)
-	}
+	a.handsOverTo(b)
 	w.serving(b).put("k")
 	w.promotable(a)
 	client := etcd.Client(t)
