@@ -38,7 +38,12 @@ func TestMain(m *testing.M) {
 // children are what this binary can be started as. Each gets the path of its
 // ready file.
 var children = map[string]func(ready string){
-	"good": func(ready string) { cluster.DieWithParent(); beReady(ready); waitForSIGTERM() },
+	"good": func(ready string) {
+		cluster.DieWithParent()
+		term := catchSIGTERM() // before anybody may send it
+		beReady(ready)
+		<-term
+	},
 	"deaf": func(ready string) { signal.Ignore(syscall.SIGTERM); cluster.DieWithParent(); beReady(ready); select {} },
 	"orphan": func(ready string) {
 		cluster.DieWithParent()
@@ -57,8 +62,9 @@ var children = map[string]func(ready string){
 	"nonsense": func(ready string) { cluster.DieWithParent(); publish(ready, []byte("nonsense")); select {} },
 	"fails at the end": func(ready string) {
 		cluster.DieWithParent()
+		term := catchSIGTERM()
 		beReady(ready)
-		waitForSIGTERM()
+		<-term
 		fmt.Println("cannot tidy up")
 		os.Exit(4)
 	},
@@ -83,10 +89,10 @@ func publish(path string, b []byte) {
 	_ = os.Rename(path+".new", path)
 }
 
-func waitForSIGTERM() {
+func catchSIGTERM() <-chan os.Signal {
 	came := make(chan os.Signal, 1)
 	signal.Notify(came, syscall.SIGTERM)
-	<-came
+	return came
 }
 
 // witnessVariable names the address where somebody waits for a child's death.
@@ -119,7 +125,7 @@ func TestStartAndStop(t *testing.T) {
 	if !p.Alive() {
 		t.Error("the process does not run, want it alive")
 	}
-	if err := p.Stop(10 * time.Second); err != nil {
+	if err := p.Stop(30 * time.Second); err != nil {
 		t.Error(err)
 	}
 	if p.Alive() {
@@ -173,7 +179,7 @@ func TestStopOfADeafChild(t *testing.T) {
 
 func TestChildThatFailsAtTheEnd(t *testing.T) {
 	p := start(t, "fails at the end")
-	err := p.Stop(10 * time.Second)
+	err := p.Stop(30 * time.Second)
 	want := "fails at the end: exit status 4; the end of " + p.Log + ":\ncannot tidy up"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)

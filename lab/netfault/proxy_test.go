@@ -67,10 +67,10 @@ func send(t *testing.T, c net.Conn, text string) {
 	}
 }
 
-// expect reads so much text, within ten seconds.
+// expect reads so much text, within twenty seconds.
 func expect(t *testing.T, c net.Conn, text string) {
 	t.Helper()
-	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
 	got := make([]byte, len(text))
 	if _, err := io.ReadFull(c, got); err != nil || string(got) != text {
 		t.Fatalf("got %q, error %v; want %q", got, err, text)
@@ -90,10 +90,20 @@ func silent(t *testing.T, c net.Conn) {
 // dead checks that a connection ends with an error.
 func dead(t *testing.T, c net.Conn) {
 	t.Helper()
-	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
 	_, err := c.Read(make([]byte, 1))
 	if netErr := net.Error(nil); err == nil || errors.As(err, &netErr) && netErr.Timeout() {
 		t.Fatalf("got error %v, want the connection to be reset", err)
+	}
+}
+
+// dropped waits until so many bytes were lost.
+func dropped(t *testing.T, p *netfault.Proxy, want netfault.Bytes) {
+	t.Helper()
+	for began := time.Now(); p.Dropped() != want; time.Sleep(time.Millisecond) {
+		if time.Since(began) > 20*time.Second {
+			t.Fatalf("%+v were dropped, want %+v", p.Dropped(), want)
+		}
 	}
 }
 
@@ -199,16 +209,11 @@ func TestDropsOneDirection(t *testing.T) {
 					t.Fatalf("the target got %q, want %q", got, "sent")
 				}
 				send(t, far, "answer")
-				silent(t, c)
-				if lost := p.Dropped().Down; lost != 6 {
-					t.Errorf("%d bytes were dropped, want 6", lost)
-				}
+				dropped(t, p, netfault.Bytes{Down: 6})
 			} else {
-				silent(t, c)
-				if lost := p.Dropped().Up; lost != 4 {
-					t.Errorf("%d bytes were dropped, want 4", lost)
-				}
+				dropped(t, p, netfault.Bytes{Up: 4})
 			}
+			silent(t, c)
 			p.Heal()
 			dead(t, c) // it would make no sense to go on
 		})
