@@ -183,22 +183,27 @@ func TestHeldLeases(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); r.holdLeases(ctx) }()
 	defer func() { cancel(); <-done }()
-	sound, spoilt := r.get(r.keys[0]), r.get(r.keys[1])
-	r.holds <- hold{r.keys[0], sound}
-	r.holds <- hold{r.keys[1], spoilt}
-	r.spoil(spoilt)
-	deadline := time.After(10 * time.Second)
+	r.spoil(r.get(r.keys[1]))
+	deadline := time.After(20 * time.Second)
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
+	var spoilt client.Object
+	held := 0
 	for !r.Result().Violations.Any() {
+		if !spoilt.Lease.Valid() { // once more: a busy machine may have looked too late
+			r.holds <- hold{r.keys[0], r.get(r.keys[0])}
+			spoilt = r.get(r.keys[1])
+			r.holds <- hold{r.keys[1], spoilt}
+			held++
+		}
 		select {
 		case <-deadline:
 			t.Fatal("got no violation, want one")
 		case <-tick.C:
 		}
 	}
-	if got := r.Result().Violations; got != (Violations{BrokenLeases: 1}) {
-		t.Errorf("got %+v, want one broken lease", got)
+	if got := r.Result().Violations; got != (Violations{BrokenLeases: got.BrokenLeases}) || got.BrokenLeases > held {
+		t.Errorf("got %+v, want a broken lease, and at most %d", got, held)
 	}
 }
 
@@ -220,7 +225,7 @@ func TestNewTermsAreVerified(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); r.verifyPuts(ctx) }()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(20 * time.Second)
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for r.Result().Violations.LostPuts == 0 {
