@@ -15,8 +15,9 @@ import (
 // A large request waits for memory before it is read, and no longer than a frame may
 // take. Small ones go on.
 func TestLargeRequestsAreBounded(t *testing.T) {
+	t.Parallel()
 	const large = 256 << 10
-	r := newRig(t, coro.Limits{Budget: coro.NewBudget(large), Frame: time.Second}, nil)
+	r := newRig(t, coro.Limits{Budget: coro.NewBudget(large), Frame: 4 * time.Second}, nil)
 	write(t, r.raw(t), frame(0, wait, strings.Repeat("x", large), ""))
 	<-r.waiting // and has all that there is
 	good := r.dial(t)
@@ -167,11 +168,10 @@ func TestAnswersAreBoundedBeforeTheyAreMade(t *testing.T) {
 	}
 }
 
-// One host that announces much and sends nothing leaves half to others, and soon all: a
-// request that stalls ends long before a slow one has to.
-func TestStalledRequestsLeaveRoom(t *testing.T) {
-	const large = 4 << 20
-	r := newRig(t, coro.Limits{Budget: coro.NewBudget(large), Frame: 24 * time.Second}, nil)
+// stall has a host announce many requests that it does not send, which take its share.
+func stall(t *testing.T, large int, frameLimit time.Duration) (*rig, []net.Conn) {
+	t.Helper()
+	r := newRig(t, coro.Limits{Budget: coro.NewBudget(int64(large)), Frame: frameLimit}, nil)
 	announced := frame(0, echo, strings.Repeat("x", large/2), "")
 	var stalled []net.Conn
 	for range 8 {
@@ -185,22 +185,35 @@ func TestStalledRequestsLeaveRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		soon, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		soon, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		_, _, err = c.Call(soon, echo, body(strings.Repeat("y", 8<<10)))
 		return err != nil
 	})
+	return r, stalled
+}
+
+// One host that announces much and sends nothing leaves half to others,
+func TestStalledRequestsLeaveRoom(t *testing.T) {
+	const large = 4 << 20
+	r, _ := stall(t, large, 10*time.Minute)
 	from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP("127.0.0.2")}}
 	other, err := from.DialContext(t.Context(), "tcp", r.address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	_ = other.SetDeadline(time.Now().Add(3500 * time.Millisecond)) // before the first of them ends
+	_ = other.SetDeadline(time.Now().Add(20 * time.Second)) // long before the first of them ends
 	write(t, other, frame(0, echo, strings.Repeat("z", large/4), ""))
 	if _, err := other.Read(make([]byte, 1)); err != nil {
 		t.Errorf("a large request of another host: %v", err)
 	}
+}
+
+// and soon all: a request that stalls ends long before a slow one has to.
+func TestStalledRequestsEndSoon(t *testing.T) {
+	t.Parallel()
+	_, stalled := stall(t, 4<<20, 24*time.Second)
 	ends := make(chan error, len(stalled)) // the first that was read has its share, which need not be the first that was sent
 	for _, c := range stalled {
 		_ = c.SetReadDeadline(time.Now().Add(16 * time.Second)) // before a frame must have come

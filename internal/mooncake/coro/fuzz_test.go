@@ -43,7 +43,7 @@ func FuzzServer(f *testing.F) {
 				_, _ = c.Write(b)
 			}
 		},
-		Limits: coro.Limits{BodyBytes: 1 << 20, Frame: time.Second}, Loops: loops,
+		Limits: coro.Limits{BodyBytes: 1 << 20, Frame: 20 * time.Second}, Loops: loops,
 	})
 	l, err := net.Listen("unix", filepath.Join(f.TempDir(), "s"))
 	if err != nil {

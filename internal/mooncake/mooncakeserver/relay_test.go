@@ -26,11 +26,11 @@ func until(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for end := time.After(10 * time.Second); !is(); {
+	for end := time.After(20 * time.Second); !is(); {
 		select {
 		case <-tick.C:
 		case <-end:
-			t.Fatalf("not within 10 s: %s", what)
+			t.Fatalf("not within 20 s: %s", what)
 		}
 	}
 }
@@ -142,9 +142,8 @@ func TestHalfOfACall(t *testing.T) {
 				if err == nil || errors.As(err, &refused) || ctx.Err() != nil {
 					t.Errorf("relayed: %v; the connection was not closed: %v; want it closed, before the deadline", relayed, err)
 				}
-				if n.primary.Store.Position().Seq == before {
-					t.Error("no part was done: the test tests nothing")
-				}
+				// A relay gives up a call while it is being done.
+				until(t, "a part is done, without which the test tests nothing", func() bool { return n.primary.Store.Position().Seq > before })
 				if log := s.log.String(); relayed != strings.Contains(log, "got no answer") || strings.Contains(log, "speak as") {
 					t.Errorf("relayed: %v; the log is %s; want a line about a call without an answer just if it was relayed", relayed, log)
 				}
@@ -228,7 +227,7 @@ func TestRelaysWaitTogether(t *testing.T) {
 	}
 	// Each client may try once before anybody knows. Then there is one attempt
 	// after each pause: of 20 ms, 40 ms and so on to 500 ms, at least half of that.
-	dials := 0
+	dials, began := 0, time.Now()
 	for measured := time.After(600 * time.Millisecond); measured != nil; {
 		select {
 		case <-dialed:
@@ -237,8 +236,9 @@ func TestRelaysWaitTogether(t *testing.T) {
 			measured = nil
 		}
 	}
-	if dials > clients+8 {
-		t.Errorf("%d attempts within 600 ms, want one for each of %d clients and a few", dials, clients)
+	took := time.Since(began) // more on a busy machine
+	if most := clients + 8 + int((took-600*time.Millisecond)/(250*time.Millisecond)); dials > most {
+		t.Errorf("%d attempts within %v, want at most %d: one for each of %d clients and a few", dials, took, most, clients)
 	}
 	s.gate.SetHint(service.Hint{RPC: n.address["head"]})
 	for range clients {
@@ -331,7 +331,7 @@ func TestRelaysLogWhatTheyLose(t *testing.T) {
 // A client that waited in vain is logged, with the reason.
 func TestNobodyServes(t *testing.T) {
 	s := standby(t, true)
-	s.front.SetDeadline(50 * time.Millisecond)
+	s.front.SetDeadline(2 * time.Second) // for which the primary's refusal must be there, too
 	for _, hint := range []string{"", "127.0.0.1:1"} {
 		s.gate.SetHint(service.Hint{RPC: hint})
 		c := s.dial(t, "head")
@@ -341,7 +341,7 @@ func TestNobodyServes(t *testing.T) {
 		}
 	}
 	log := s.log.String()
-	if strings.Count(log, "no node has served for 50ms") != 2 || !strings.Contains(log, `"primary":"127.0.0.1:1","client":"127.0.0.1:`) ||
+	if strings.Count(log, "no node has served for 2s") != 2 || !strings.Contains(log, `"primary":"127.0.0.1:1","client":"127.0.0.1:`) ||
 		!strings.Contains(log, "connection refused") || strings.Contains(log, "does not speak as") {
 		t.Errorf("the log is %s; want the refused connection, and no client blamed", log)
 	}
