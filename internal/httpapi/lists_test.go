@@ -88,7 +88,7 @@ func TestListsThatNobodyReads(t *testing.T) {
 	}
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.After(10 * time.Second); answered.Load() < conns-1; {
+	for end := time.After(30 * time.Second); answered.Load() < conns-1; {
 		select {
 		case <-tick.C:
 		case <-end:

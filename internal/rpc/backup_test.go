@@ -93,7 +93,8 @@ func beginUpload(t *testing.T, ops pb.AdminServiceClient) grpc.ClientStreamingCl
 // State files that are sent have a few places, one for each host; the place of one whose
 // sender falls silent is free again soon.
 func TestUploadsAreBounded(t *testing.T) {
-	n := newNode(t, func(c *rpc.Config) { c.Limits.Send = 2 * time.Second })
+	t.Parallel()
+	n := newNode(t, func(c *rpc.Config) { c.Limits.Send = 6 * time.Second })
 	n.admin.uploads = make(chan struct{}, 2)
 	silent := beginUpload(t, n.ops)
 	<-n.admin.uploads
@@ -156,7 +157,7 @@ func TestAuditOfStreams(t *testing.T) {
 	}
 	said := func(what string) {
 		t.Helper()
-		deadline := time.After(10 * time.Second)
+		deadline := time.After(30 * time.Second)
 		for {
 			for line := range strings.Lines(n.logged.String()) {
 				if strings.Contains(line, what) && strings.Contains(line, `"order":"Refound"`) && strings.Contains(line, "node-2") && !strings.Contains(line, "secret") {

@@ -40,7 +40,7 @@ func TestGreedyConnectionsGiveWay(t *testing.T) {
 	put(30, 150)
 	select {
 	case <-greedy.ended:
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Error("the connection that has the most is open")
 	}
 	release()

@@ -143,7 +143,7 @@ func (n *node) listen() {
 	served := make(chan error, 1)
 	go func() { served <- n.server.Serve(l) }()
 	n.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
 		if err := n.server.Stop(ctx); err != nil {
 			n.t.Errorf("stop: got %v, want no error", err)
@@ -440,7 +440,7 @@ func (a *adminNode) Events(ctx context.Context, from metadata.Seq, follow bool) 
 // within waits for something for a while.
 func within(t testing.TB, what string, happened func() bool) {
 	t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(30 * time.Second)
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for !happened() {

@@ -138,7 +138,7 @@ func (w waitingSource) BeginSnapshot(ctx context.Context) (rpc.SnapshotBegin, er
 // A sender that goes silent is given up, so that another can be asked.
 func TestFetchGivesUpASilentSender(t *testing.T) {
 	n := newNode(t, func(c *rpc.Config) { c.Snapshots = waitingSource{begun: make(chan struct{}, 1)} })
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	for _, patience := range []time.Duration{1, 50 * time.Millisecond} { // before there is a connection, and behind that
 		r := want

@@ -52,7 +52,7 @@ func TestStop(t *testing.T) {
 
 	stopped := make(chan error, 1)
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
 		stopped <- n.server.Stop(ctx)
 	}()
@@ -134,11 +134,11 @@ func TestSlowStreamsEnd(t *testing.T) {
 		_, err = stream.Recv()
 	}
 	wantKind(t, "a slow reader", err, errs.Unavailable)
-	again, err := n.ops.Backup(t.Context(), &pb.BackupRequest{})
-	if err == nil {
-		_, err = again.Recv()
-	}
-	if err != nil {
-		t.Errorf("the next backup: got %v, want no error", err)
-	}
+	within(t, "the next backup, a moment after the answer", func() bool {
+		again, err := n.ops.Backup(t.Context(), &pb.BackupRequest{})
+		if err == nil {
+			_, err = again.Recv()
+		}
+		return err == nil
+	})
 }

@@ -56,7 +56,7 @@ func TestWaitingOperatorsAreBounded(t *testing.T) {
 	calls.Go(func() { _, _ = pb.NewAdminServiceClient(elsewhere).Digest(ctx, &pb.DigestRequest{Sequence: 1}) }) // of a primary that hands over
 	select {
 	case <-waiting:
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Error("a call of another host does not wait beside them")
 	}
 	stream, err := n.ops.Events(t.Context(), &pb.EventsRequest{})
@@ -114,7 +114,7 @@ func TestOperatorsWaitInLine(t *testing.T) {
 	})
 	select {
 	case <-entered:
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Error("a call of another host waits behind those of the first one")
 	}
 	close(leave)
@@ -187,7 +187,7 @@ func TestOneHostLeavesTheQueueToOthers(t *testing.T) {
 		}
 	})
 	for began, queued := time.Now(), before; queued <= before; _, queued = n.master.Queue.Len() {
-		if time.Sleep(time.Millisecond); time.Since(began) > 10*time.Second {
+		if time.Sleep(time.Millisecond); time.Since(began) > 30*time.Second {
 			t.Error("a put of another host waits for room behind them")
 			break
 		}
@@ -258,7 +258,7 @@ func TestStatusPassesSlowOperators(t *testing.T) {
 		})
 	}
 	<-full // the line is as long as it can be
-	wait, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	wait, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	if _, err := n.ops.Status(wait, new(pb.StatusRequest)); err != nil {
 		t.Errorf("Status: %v", err)
