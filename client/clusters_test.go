@@ -55,8 +55,8 @@ func newNamed(t *testing.T, id string) *cluster {
 func connectTwo(t *testing.T, east, west []string) *client.Clusters {
 	t.Helper()
 	c, err := client.NewClusters(
-		client.Config{Addresses: east, ClusterID: "east", Timeout: 5 * time.Second},
-		client.Config{Addresses: west, ClusterID: "west", Timeout: 5 * time.Second},
+		client.Config{Addresses: east, ClusterID: "east"},
+		client.Config{Addresses: west, ClusterID: "west"},
 	)
 	if err != nil {
 		t.Fatal(err)
@@ -204,7 +204,7 @@ func TestClustersFailByThemselves(t *testing.T) {
 		}
 	}
 	east.nodes[0].stop()
-	found, err := c.BatchGetReplicaList(t.Context(), keys)
+	found, err := c.BatchGetReplicaList(soon(t, 5*time.Second), keys)
 	if err != nil {
 		t.Fatalf("a batch over a dead cluster and a living one: %v", err)
 	}

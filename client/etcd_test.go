@@ -29,7 +29,7 @@ func elected(t *testing.T, etcd *clientv3.Client, n *node, term metadata.Term, s
 
 func writeLeader(t *testing.T, etcd *clientv3.Client, value string) {
 	t.Helper()
-	if _, err := etcd.Put(soon(t, 10*time.Second), journal.NewLayout("/prefix", clusterID).Leader(), value); err != nil {
+	if _, err := etcd.Put(soon(t, 30*time.Second), journal.NewLayout("/prefix", clusterID).Leader(), value); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -158,7 +158,7 @@ func TestLeaderInAnEtcdThatWasWiped(t *testing.T) {
 		server.Wipe()
 		exists := make(chan error, 1)
 		call := func() {
-			_, err := c.ExistKey(soon(t, 20*time.Second), "k")
+			_, err := c.ExistKey(soon(t, 40*time.Second), "k")
 			exists <- err
 		}
 		if tc.wait {

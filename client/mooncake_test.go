@@ -294,7 +294,7 @@ func TestLostAnswersOverMooncake(t *testing.T) {
 				lost = true
 				return nil
 			})
-			err := tc.call(soon(t, 10*time.Second), c)
+			err := tc.call(soon(t, 30*time.Second), c)
 			wantKind(t, "the call", err, tc.want)
 			attempts := 1
 			if tc.want == errs.OK {
@@ -384,7 +384,7 @@ func TestViewInEtcd(t *testing.T) {
 	server := etcdtest.Start(t)
 	etcd := server.Client(t)
 	announce := func(p *port) {
-		if _, err := etcd.Put(soon(t, 10*time.Second), "mooncake-store/"+clusterID+"/master_view", p.address); err != nil {
+		if _, err := etcd.Put(soon(t, 30*time.Second), "mooncake-store/"+clusterID+"/master_view", p.address); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -407,20 +407,30 @@ func TestViewInEtcd(t *testing.T) {
 			})
 			mountMemory(t, c)
 			put(t, c, "a")
-			now := clock.Boot()
-			began := now()
-			ports[0].Disconnect() // it serves, so there is nothing to look for
-			if exists, err := c.ExistKey(t.Context(), "a"); err != nil || !exists || now()-began > time.Second {
-				t.Errorf("over a new connection: %v, %v after %v; want true within a second", exists, err, now()-began)
+			again := func(what string, least, most time.Duration, begin func(try int)) {
+				t.Helper()
+				now := clock.Boot()
+				for try := 1; ; try++ { // a busy machine may take too long, but not each time
+					began := now()
+					begin(try)
+					exists, err := c.ExistKey(t.Context(), "a")
+					took := now() - began
+					if late := took > most; err != nil || !exists || took < least || late && try == 5 {
+						t.Errorf("%s: %v, %v after %v; want true after %v to %v", what, exists, err, took, least, most)
+					} else if late {
+						continue
+					}
+					return
+				}
 			}
-			began = now()
-			cl.lead(1)
-			announce(ports[1])
-			ports[0].Disconnect()
-			exists, err := c.ExistKey(t.Context(), "a")
-			if took := now() - began; err != nil || !exists || took < tc.least || took > tc.most {
-				t.Errorf("%v, %v after %v; want true after %v to %v", exists, err, took, tc.least, tc.most)
-			}
+			again("over a new connection", 0, time.Second, func(int) {
+				ports[0].Disconnect() // it serves, so there is nothing to look for
+			})
+			again("after a failover", tc.least, tc.most, func(try int) {
+				cl.lead(try % 2)
+				announce(ports[try%2])
+				ports[1-try%2].Disconnect()
+			})
 		})
 	}
 }
@@ -431,7 +441,7 @@ func TestWrongProtocol(t *testing.T) {
 	cl := newCluster(t, 1)
 	n := cl.lead(0)
 	c := overMooncake(t, func(c *client.Config) { c.Transport = transport(t, "v0.3.11") }, n.port("head", false).address)
-	_, err := c.PutStart(soon(t, 10*time.Second), client.PutItem{Key: "k", Size: 1}, client.PutConfig{})
+	_, err := c.PutStart(soon(t, 30*time.Second), client.PutItem{Key: "k", Size: 1}, client.PutConfig{})
 	wantKind(t, "another generation", err, errs.NotSupported)
 	c = overMooncake(t, nil, n.address)
 	_, err = c.ExistKey(soon(t, 300*time.Millisecond), "k")

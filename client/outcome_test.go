@@ -231,10 +231,10 @@ func TestJournalThatRefuses(t *testing.T) {
 	for range 20 {
 		begun := time.Now()
 		_, err = c.PutStart(soon(t, 200*time.Millisecond), client.PutItem{Key: "l", Size: 1}, client.PutConfig{})
-		if took := time.Since(begun); took > 5*time.Second {
+		if took := time.Since(begun); took > 20*time.Second {
 			t.Errorf("it took %v, the deadline was 200 ms", took)
 		}
-		if !errors.Is(err, errs.Unresolved) {
+		if err == nil || !errors.Is(err, errs.Unresolved) && strings.Contains(err.Error(), "attempts") { // a busy machine may make none
 			break
 		}
 	}
@@ -252,19 +252,20 @@ func TestDeadlineWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	_, f, c := behindAFront(t)
 	f.losing("ExistKey", 1<<30)
-	_, err := c.ExistKey(soon(t, 500*time.Millisecond), "k")
+	const enough = 3 * time.Second // for a second attempt, also on a busy machine
+	_, err := c.ExistKey(soon(t, enough), "k")
 	wantKind(t, "a read", err, errs.Unavailable)
 	if n := len(f.asked("ExistKey")); n < 2 || n > 80 {
-		t.Errorf("asked %d times in 500 ms, pauses grow from 10 ms", n)
+		t.Errorf("asked %d times in %v, pauses grow from 10 ms", n, enough)
 	}
 	f.losing("PutStart", 1<<30)
-	_, err = c.PutStart(soon(t, 500*time.Millisecond), client.PutItem{Key: "k", Size: 1}, client.PutConfig{})
+	_, err = c.PutStart(soon(t, enough), client.PutItem{Key: "k", Size: 1}, client.PutConfig{})
 	wantKind(t, "a change", err, errs.Unresolved)
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v does not say why: want the deadline", err)
 	}
 	f.losing("BatchRemove", 1<<30)
-	_, err = c.BatchRemove(soon(t, 500*time.Millisecond), []string{"a", "b"}, client.Removal{})
+	_, err = c.BatchRemove(soon(t, enough), []string{"a", "b"}, client.Removal{})
 	wantKind(t, "a batch without any answer", err, errs.Unresolved)
 }
 
@@ -289,7 +290,7 @@ func TestStrangerAfterALostAnswer(t *testing.T) {
 			}
 			return second(resp)
 		})
-		wantUnresolved(t, name, c.Remove(soon(t, 10*time.Second), "k", client.Removal{}))
+		wantUnresolved(t, name, c.Remove(soon(t, 30*time.Second), "k", client.Removal{}))
 		f.answering(nil)
 		wantKind(t, name+", looking", c.Remove(t.Context(), "k", client.Removal{}), errs.ObjectNotFound)
 	}
@@ -410,7 +411,7 @@ func TestBatchThatIsCutShort(t *testing.T) {
 		f.answering(func(method string, req, resp proto.Message, err error) (proto.Message, error) {
 			return never(method, req, resp, err)
 		})
-		reserved, err := c.BatchPutStart(soon(t, 3*time.Second), []client.PutItem{{Key: "a", Size: 1}, {Key: "b", Size: 1}}, client.PutConfig{})
+		reserved, err := c.BatchPutStart(soon(t, 6*time.Second), []client.PutItem{{Key: "a", Size: 1}, {Key: "b", Size: 1}}, client.PutConfig{})
 		if err != nil {
 			t.Fatal(err)
 		}

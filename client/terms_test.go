@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,7 +16,7 @@ import (
 func waits(t *testing.T, c *client.Client, by *atomic.Int64, n *node) (took time.Duration, err error) {
 	t.Helper()
 	done := make(chan error, 1)
-	ctx := soon(t, 20*time.Second)
+	ctx := soon(t, 60*time.Second)
 	go func() { _, err := c.ExistKey(ctx, "k"); done <- err }()
 	for asked := n.asked.Load(); ; {
 		select {
@@ -38,25 +39,29 @@ func TestHigherTermThatNobodyServes(t *testing.T) {
 	for name, begin := range map[string]func(*cluster, *client.Client){
 		"in an error": func(cl *cluster, c *client.Client) {
 			cl.nodes[0].gate.Close(service.Hint{Term: 9})
-			_, err := c.ExistKey(soon(t, 200*time.Millisecond), "k")
-			wantKind(t, "nobody serves", err, errs.Unavailable)
+			within(t, "the term to be known", func() bool { // a busy machine may need more than one call
+				_, err := c.ExistKey(soon(t, 200*time.Millisecond), "k")
+				wantKind(t, "nobody serves", err, errs.Unavailable)
+				return err != nil && strings.Contains(err.Error(), cl.nodes[0].address)
+			})
 		},
 		"announced": func(_ *cluster, c *client.Client) { client.Announce(c, "127.0.0.1:1", 9) },
 		"served before": func(cl *cluster, c *client.Client) {
 			cl.term = 8
 			cl.lead(0)
-			_, err := c.ExistKey(soon(t, 10*time.Second), "k")
+			_, err := c.ExistKey(soon(t, 30*time.Second), "k")
 			wantKind(t, "in term 9", err, errs.OK)
 			cl.term = 0
 		},
 	} {
 		cl := newCluster(t, 1)
 		c, by := ahead(t, cl.nodes[0].address)
+		begun := time.Now() // the clock does not stand still either
 		begin(cl, c)
 		n := cl.lead(0)
 		took, err := waits(t, c, by, n)
 		wantKind(t, name, err, errs.OK)
-		if took < 5*time.Second || took > 11*time.Second { // and while it was waited for an answer
+		if took+time.Since(begun) < 5*time.Second || took > 11*time.Second { // and while it was waited for an answer
 			t.Errorf("%s: answers were taken after %v, want 10 s", name, took)
 		}
 		client.Announce(c, "127.0.0.1:1", 9)
@@ -65,7 +70,7 @@ func TestHigherTermThatNobodyServes(t *testing.T) {
 		}
 		cl.term = 9
 		cl.lead(0)
-		_, err = c.ExistKey(soon(t, 10*time.Second), "k")
+		_, err = c.ExistKey(soon(t, 30*time.Second), "k")
 		wantKind(t, name+", later", err, errs.OK)
 		cl.nodes[0].gate.Open(cl.newMaster(1))
 		_, err = c.ExistKey(soon(t, 200*time.Millisecond), "k")
