@@ -104,7 +104,6 @@ func (c *Clusters) All() iter.Seq2[string, *Client] {
 	}
 }
 
-// client returns that of a cluster.
 func (c *Clusters) client(op, cluster string) (*Client, error) {
 	if i := slices.Index(c.placement.ids, cluster); i >= 0 {
 		return c.clients[i], nil

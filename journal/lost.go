@@ -33,7 +33,6 @@ type LostError struct {
 
 func (e *LostError) Error() string { return ErrLost.Error() + ": " + e.Cause }
 
-// Unwrap returns ErrLost.
 func (e *LostError) Unwrap() error { return ErrLost }
 
 func lost(format string, args ...any) error { return &LostError{Cause: fmt.Sprintf(format, args...)} }

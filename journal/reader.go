@@ -46,7 +46,6 @@ type BrokenError struct {
 
 func (e *BrokenError) Error() string { return fmt.Sprintf("%v (%s): %v", ErrBroken, e.Reason, e.Err) }
 
-// Unwrap returns ErrBroken and the cause.
 func (e *BrokenError) Unwrap() []error { return []error{ErrBroken, e.Err} }
 
 func broken(reason Reason, format string, args ...any) error {

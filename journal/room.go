@@ -52,7 +52,6 @@ func (r *room) takeNow(p *place, bytes int) bool {
 	return p.first
 }
 
-// take waits for a place.
 func (r *room) take(ctx context.Context, p *place, bytes int) error {
 	p.bytes = max(int64(bytes), r.least)
 	if p.peer = share.PeerOf(ctx); p.peer == "" {

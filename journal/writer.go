@@ -42,7 +42,6 @@ type RefusedError struct{ Err error }
 
 func (e *RefusedError) Error() string { return "the commit was refused: " + e.Err.Error() }
 
-// Unwrap returns the reason.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
 // An Observer is called for each commit, by who commits.

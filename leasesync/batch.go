@@ -101,7 +101,6 @@ func (b *Batch) decode(c *binenc.Coder, last *Renewal) {
 	}
 }
 
-// codeRun codes the shard of a run and its length.
 func codeRun(c *binenc.Coder, shard *uint16, n *int) {
 	binenc.CodeUvarintMax(c, shard, "a shard", metadata.ShardCount-1)
 	c.CodeCount(n, 2)

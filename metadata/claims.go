@@ -74,7 +74,6 @@ func claimsTerm(endpoint string, list []heldRange) (sum Digest) {
 	return sum
 }
 
-// setClaims replaces the claims of an endpoint.
 func (s *Store) setClaims(endpoint string, list []heldRange) {
 	s.digest -= claimsTerm(endpoint, s.claims.at[endpoint])
 	if len(list) == 0 {

@@ -74,7 +74,6 @@ func (d *Drain) code(c *binenc.Coder) {
 	c.CodeString(&d.Message, maxTaskMessage)
 }
 
-// codeRest codes what changes.
 func (d *Drain) codeRest(c *binenc.Coder) {
 	binenc.CodeVarint(c, &d.Created)
 	binenc.CodeVarint(c, &d.Updated)

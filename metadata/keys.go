@@ -21,7 +21,6 @@ func (o object) view() string {
 // key returns a copy of the key.
 func (o object) key() string { return strings.Clone(o.view()) }
 
-// isUnder reports whether the object is that of a key.
 func (o object) isUnder(tenant tenantID, key string) bool {
 	return o.tenant == tenant && o.view() == key
 }

@@ -125,7 +125,6 @@ func (o object) reach(number segment.Number, endpoint string) {
 	}
 }
 
-// addReplica adds one to those that are there.
 func (o object) addReplica(r replica) {
 	x := o.needExtra()
 	x.replicas = append(x.replicas, r)

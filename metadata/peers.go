@@ -34,7 +34,6 @@ type Use struct {
 // overflow.
 func MountedMiB(s segment.Spec) int64 { return int64((s.Size-1)>>20) + 1 }
 
-// segmentUse is what one segment is of a Use.
 func segmentUse(s segment.Spec) Use { return Use{Segments: 1, Mounted: MountedMiB(s)} }
 
 func (u Use) plus(o Use) Use {
@@ -89,10 +88,8 @@ func (p *peers) own(peer string, u Use) {
 	p.add(peer, u)
 }
 
-// mounted counts one more segment of a peer.
 func (p *peers) mounted(peer string, s segment.Spec) { p.lent(peer, segmentUse(s)) }
 
-// unmounted counts one less.
 func (p *peers) unmounted(peer string, s segment.Spec) {
 	u := segmentUse(s)
 	p.lent(peer, Use{Segments: -u.Segments, Mounted: -u.Mounted})

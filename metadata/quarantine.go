@@ -178,7 +178,6 @@ func (q *quarantine) countOpen(p *segmentState, open bool) {
 	q.openSoon += soon
 }
 
-// addBytes counts more bytes of a segment.
 func (q *quarantine) addBytes(p *segmentState, bytes uint64) {
 	if p.quarantined.Add(bytes); p.open {
 		q.open += bytes

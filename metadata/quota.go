@@ -123,7 +123,6 @@ func (c *charge) raise() {
 	c.bytes, c.goes = c.bytes+c.goes, 0
 }
 
-// release gives the charge back.
 func (c *charge) release() {
 	if c == nil {
 		return
@@ -373,7 +372,6 @@ func (e *SetQuota) code(c *binenc.Coder) {
 	binenc.CodeUvarintMax(c, &e.Bytes, "a quota", MaxQuota)
 }
 
-// codeQuotas codes the quotas for a snapshot.
 func (s *Store) codeQuotas(c *binenc.Coder) {
 	var list []SetQuota
 	for _, t := range s.Quotas() {

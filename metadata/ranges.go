@@ -124,7 +124,6 @@ func (l *rangeLists) addShard(sh *shard) {
 	}
 }
 
-// addQuarantined adds a range in quarantine.
 func (l *rangeLists) addQuarantined(q quarantined) bool {
 	p := q.segment
 	if list := l.list(p); list != nil {
@@ -133,7 +132,6 @@ func (l *rangeLists) addQuarantined(q quarantined) bool {
 	return true
 }
 
-// sorted returns the lists.
 func (l *rangeLists) sorted() []SegmentRanges {
 	segments := make([]*segmentState, 0, len(l.of))
 	for p, list := range l.of {

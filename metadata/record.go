@@ -137,13 +137,11 @@ func (s *Store) object(ref slab.Ref) object {
 	return object{(*record)(s.slab.At(ref)), s, ref}
 }
 
-// home returns the object's shard.
 func (o object) home() *shard { return &o.s.shards[o.shard()] }
 
-// shard returns the number of the object's shard.
 func (o object) shard() uint16 { return o.where & shardBits }
 
-// Ref returns what finds the object later.
+// name returns what finds the object later.
 func (o object) name() Ref { return Ref{o.shard(), o.id} }
 
 // writer returns the client that put the object.
@@ -189,7 +187,6 @@ func (o object) behind() unsafe.Pointer {
 	return p
 }
 
-// keyLength returns the bytes of the key.
 func (o object) keyLength() int {
 	if o.where&hasLongKey != 0 {
 		return 1 << 16

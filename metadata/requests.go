@@ -169,7 +169,6 @@ func (l *requestLog) codeRun(c *binenc.Coder, run *requestRun) {
 	binenc.CodeVarint(c, &run.at)
 }
 
-// decode reads what encode wrote.
 func (l *requestLog) decode(c *binenc.Coder, byAge bool) (change Digest) {
 	l.byAge = byAge
 	var runs []requestRun

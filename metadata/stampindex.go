@@ -124,7 +124,6 @@ func (b *bucket) append(o object, kind indexKind) {
 	b.count++
 }
 
-// bucketOf returns the bucket for a stamp.
 func (x *stampIndex) bucketOf(tenant tenantID, stamp Time) *bucket {
 	for int(tenant) >= len(x.tenants) {
 		x.tenants = append(x.tenants, tenantBuckets{})
@@ -166,7 +165,6 @@ func (t *tenantBuckets) from(at Time) (found *bucket) {
 	return found
 }
 
-// add adds an empty bucket.
 func (x *stampIndex) add(span bucket) *bucket {
 	b := &span
 	b.owner = x
@@ -342,7 +340,6 @@ func (x *stampIndex) tidy(until Time, most int) {
 	}
 }
 
-// each visits all objects.
 func (x *stampIndex) each(visit func(object)) {
 	x.buckets.Scan(func(b *bucket) bool {
 		for at := b.head; !at.ends(); {

@@ -74,7 +74,6 @@ func (t *Task) code(c *binenc.Coder) {
 	binenc.CodeUvarint(c, &t.Size)
 }
 
-// codeRest codes what changes.
 func (t *Task) codeRest(c *binenc.Coder) {
 	codeTaskStatus(c, &t.Status)
 	c.CodeString(&t.Message, maxTaskMessage)
@@ -134,7 +133,6 @@ func (e *AddTask) Code(c *binenc.Coder) {
 	e.code(c)
 }
 
-// fileTask adds a task.
 func (s *Store) fileTask(t *Task) {
 	s.tasks.byID[t.ID] = t
 	if t.Status.Ended() {

@@ -48,7 +48,6 @@ func (e *TermStart) Apply(tx *Tx) error {
 	return nil
 }
 
-// setTerm replaces what is in force.
 func (s *Store) setTerm(next *termState) {
 	if before := s.inForce.Load(); before.term != 0 {
 		s.digest -= before.digestTerm()

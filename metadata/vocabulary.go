@@ -267,7 +267,6 @@ type Change interface {
 // objectEvent is what the changes in ObjectEvents have in common.
 type objectEvent struct{}
 
-// Stream returns ObjectEvents.
 func (objectEvent) Stream() Stream { return ObjectEvents }
 
 // Abort has nothing to take back.
@@ -277,7 +276,6 @@ func (objectEvent) Abort(*Store) {}
 // readers and other changes while it waits for its commit.
 type objectChange struct{ pending *Pending }
 
-// Stream returns ObjectEvents.
 func (objectChange) Stream() Stream { return ObjectEvents }
 
 // Abort ends the waiting.

@@ -86,7 +86,6 @@ func (c *companions) hurry() {
 	}
 }
 
-// lastTerm returns the last term that is remembered.
 func (c *companions) lastTerm() metadata.Term {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -193,7 +192,6 @@ func (c *companions) descent(of journal.History) []journal.Ancestor {
 	return c.last.Ancestors
 }
 
-// known returns what is remembered.
 func (c *companions) known() memory {
 	c.mu.Lock()
 	defer c.mu.Unlock()

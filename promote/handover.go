@@ -69,7 +69,6 @@ func (n *Node) Handover(ctx context.Context, term metadata.Term, target string) 
 	return l, n.Clock() - h.begun, err
 }
 
-// successor returns the node to hand over to.
 func (n *Node) successor(ctx context.Context, target string) (NodeInfo, error) {
 	if target == n.ID {
 		return NodeInfo{}, errs.New(errs.InvalidParams, "Handover", "%s is the primary already", target)

@@ -126,7 +126,6 @@ func standingOf(store *metadata.Store, at journal.Cursor) Standing {
 	return Standing{History: at.Head.History, Position: store.Position()}
 }
 
-// upload takes in a state file.
 func (n *Node) upload(file *statefile.Upload) (*statefile.State, error) {
 	dir := ""
 	if n.saver.status().Instance != "" {

@@ -266,7 +266,6 @@ func (t *Term) cleanUp(ctx context.Context, before journal.Head, phases *Takeove
 	return nil
 }
 
-// cleansUp reports whether the policy says so.
 func (t *Term) cleansUp() bool {
 	n := t.node
 	return n.Cleanup == CleanupExpired || n.Cleanup == CleanupAuto && n.Params.LeaseOnPutEnd

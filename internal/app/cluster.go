@@ -173,7 +173,6 @@ func (n *clusterNode) Refound(ctx context.Context, giveUp []string, file *rpc.Up
 	return serving, seq, nil
 }
 
-// History returns the last terms.
 func (n *clusterNode) History(ctx context.Context) (*pb.HistoryResponse, error) {
 	records, err := n.Terms(ctx)
 	if err != nil {

@@ -102,7 +102,6 @@ type countedConn struct {
 	end func()
 }
 
-// Close closes the connection.
 func (c *countedConn) Close() error {
 	defer c.end()
 	return c.TCPConn.Close()

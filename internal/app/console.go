@@ -49,7 +49,6 @@ func (a *App) console() http.Handler {
 	})
 }
 
-// evicted returns what this node evicted.
 func (a *App) evicted() console.Evictions {
 	e := a.counters.eviction
 	return console.Evictions{
@@ -131,7 +130,6 @@ func (n *clusterNode) ownMembers(ctx context.Context) []console.Member {
 	return list
 }
 
-// askMember asks a node about its member of etcd.
 func (n *clusterNode) askMember(ctx context.Context, address string, m console.Member) console.Member {
 	began := n.etcd.clock()
 	st, err := ask(n.peers, address, func(c pb.AdminServiceClient) (*pb.StatusResponse, error) { return c.Status(ctx, &pb.StatusRequest{}) })
@@ -157,7 +155,6 @@ func (u *etcdUse) own(ctx context.Context, m console.Member) (own console.Member
 	return m, u.names(ctx)[st.Leader]
 }
 
-// ask asks all members of etcd how they are.
 func (u *etcdUse) ask(ctx context.Context) []console.Member {
 	ctx, cancel := context.WithTimeout(ctx, sizeTimeout)
 	defer cancel()
@@ -197,7 +194,6 @@ func (u *etcdUse) member(ctx context.Context, endpoint string) (console.Member, 
 	return m, st.Header.GetMemberId()
 }
 
-// names returns the names of etcd's members.
 func (u *etcdUse) names(ctx context.Context) map[uint64]string {
 	list, err := u.client.MemberList(ctx)
 	if err != nil {

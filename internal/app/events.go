@@ -31,7 +31,6 @@ func eventMessage(of journal.Stamp, c metadata.Change, store *metadata.Store) *p
 	return e
 }
 
-// segmentsOf returns the numbers of the segments that a change is about.
 func segmentsOf(c metadata.Change) []segment.Number {
 	switch c := c.(type) {
 	case *deleteevents.Event:

@@ -63,7 +63,6 @@ func (n *loneNode) history() string { return n.name }
 
 func (n *loneNode) promoteStatus() promote.Status { return n.statusAt(n.term.Store.Position()) }
 
-// statusAt returns the status at a position of the node's state.
 func (n *loneNode) statusAt(at metadata.Position) promote.Status {
 	cfg := n.app.cfg.Node
 	self := promote.NodeInfo{

@@ -110,7 +110,6 @@ func (l *handedOver) give(c net.Conn) {
 	}
 }
 
-// Accept returns the next connection.
 func (l *handedOver) Accept() (net.Conn, error) {
 	select {
 	case c := <-l.conns:
@@ -126,5 +125,4 @@ func (l *handedOver) Close() error {
 	return nil
 }
 
-// Addr returns the address of the port.
 func (l *handedOver) Addr() net.Addr { return l.addr }

@@ -15,7 +15,6 @@ import (
 	"github.com/understudy-store/understudy/journal"
 )
 
-// newMetrics returns the metrics of this node.
 func (a *App) newMetrics(etcd *etcdConn) *metrics.Metrics {
 	src := metrics.Sources{
 		Clock: a.clock, Status: a.node.promoteStatus, Store: a.node.Store, Gate: a.gate,
@@ -31,7 +30,6 @@ func (a *App) newMetrics(etcd *etcdConn) *metrics.Metrics {
 	return m
 }
 
-// newRPC returns the server of gRPC calls.
 func (a *App) newRPC() *rpc.Server {
 	config := rpc.Config{
 		ClusterID: a.cfg.HA.ClusterID, NodeID: a.cfg.Node.ID, Gate: a.gate, Node: a.node, Snapshots: a.node,

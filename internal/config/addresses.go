@@ -102,7 +102,6 @@ func overlap(a, b string) bool {
 	return portA == portB && portA != "0" && (hostA == hostB || unspecified(hostA) || unspecified(hostB))
 }
 
-// hostOf returns the host of host:port.
 func hostOf(address string) string {
 	host, _, _ := net.SplitHostPort(address)
 	return host

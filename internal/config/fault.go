@@ -20,7 +20,6 @@ type Fault struct {
 	Problem string
 }
 
-// Error is the fault as one line.
 func (f *Fault) Error() string {
 	if f.Name == "" {
 		return fmt.Sprintf("%s: %s", f.Origin, f.Problem)
@@ -65,5 +64,4 @@ func (f Faults) Unwrap() []error {
 // wanted. The caller logs each once.
 type Warning Fault
 
-// String is the warning as one line.
 func (w Warning) String() string { return (*Fault)(&w).Error() }

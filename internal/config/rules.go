@@ -74,7 +74,6 @@ type rule struct {
 	text  string // what must hold, or for advice what follows from its breach
 }
 
-// rules must hold.
 func rules(c *Config) []rule {
 	standby := c.Role == Standby
 	return append(slices.Concat(portRules(c), securityRules(c), memberRules(c)), []rule{

@@ -20,7 +20,6 @@ import (
 	"github.com/understudy-store/understudy/promote/statefile"
 )
 
-// A backupResult is what `masterctl backup` prints.
 type backupResult struct {
 	NodeID   string `json:"node_id"`
 	File     string `json:"file"`

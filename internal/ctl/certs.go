@@ -76,7 +76,6 @@ func (f *Flags) etcdAccess(endpoints []string) (access etcdclient.Access, err er
 	return access, nil
 }
 
-// certsResult is what `masterctl certs init` prints.
 type certsResult struct {
 	Dir      string   `json:"dir"`
 	Made     []string `json:"made"`      // names of certificates

@@ -46,7 +46,6 @@ func Command() *cobra.Command {
 	return root
 }
 
-// versionResult is what `masterctl version` prints.
 type versionResult struct {
 	Version  string `json:"version"`
 	Contract uint32 `json:"contract_revision"` // newest one of the gRPC contract that it knows

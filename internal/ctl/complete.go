@@ -18,7 +18,6 @@ const completeTimeout = 2 * time.Second
 // A completer offers what an argument or a flag may be, as cobra wants it.
 type completer = func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective)
 
-// completeFlag gives a flag of a command its completer.
 func completeFlag(cmd *cobra.Command, name string, c completer) {
 	if err := cmd.RegisterFlagCompletionFunc(name, c); err != nil {
 		panic(err) // the flag is not there
@@ -32,7 +31,6 @@ func values(words ...string) completer {
 	}
 }
 
-// fileNames completes to names of files.
 func fileNames(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	return nil, cobra.ShellCompDirectiveDefault
 }

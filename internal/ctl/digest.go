@@ -13,7 +13,6 @@ import (
 	"github.com/understudy-store/understudy/internal/cli"
 )
 
-// A digestResult is what `masterctl digest` prints.
 type digestResult struct {
 	Equal    bool               `json:"equal"` // all that answered
 	Sequence uint64             `json:"sequence"`

@@ -28,7 +28,6 @@ type diagnosis struct {
 	Findings  []finding `json:"findings"`
 }
 
-// A finding is what a check has found.
 type finding struct {
 	Check   string `json:"check"`
 	Verdict string `json:"verdict"` // ok, warn or bad
@@ -90,7 +89,6 @@ func (d *diagnosis) add(check, verdict, help, format string, args ...any) {
 	d.Findings = append(d.Findings, finding{check, verdict, fmt.Sprintf(format, args...), help})
 }
 
-// diagnose makes all checks.
 func (f *Flags) diagnose(ctx context.Context, all nodes) *diagnosis {
 	d := &diagnosis{ClusterID: f.clusterID, Serves: all.primary() != nil}
 	d.checkNodes(all)

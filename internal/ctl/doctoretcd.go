@@ -18,7 +18,6 @@ import (
 	"github.com/understudy-store/understudy/journal"
 )
 
-// checkEtcd looks at the members of etcd.
 func (f *Flags) checkEtcd(ctx context.Context, d *diagnosis, all nodes, keep limits) {
 	endpoints := f.etcd
 	for _, n := range all.answering() {

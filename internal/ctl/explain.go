@@ -191,7 +191,6 @@ func (x *explanation) print(w io.Writer) {
 	}
 }
 
-// blocked says for people what blocks something.
 func blocked(why string) string {
 	if why == "" {
 		return "possible now"

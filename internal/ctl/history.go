@@ -12,7 +12,6 @@ import (
 	"github.com/understudy-store/understudy/internal/cli"
 )
 
-// A historyResult is what `masterctl history` prints.
 type historyResult struct {
 	Terms []termResult `json:"terms"` // oldest first
 }

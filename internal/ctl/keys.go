@@ -33,7 +33,6 @@ func (f *Flags) keysCommand(cmd *cobra.Command, call func(context.Context, *sess
 	return cmd
 }
 
-// A getResult is what `masterctl get` prints.
 type getResult struct {
 	term
 	Objects []objectResult `json:"objects"` // in the order of the keys

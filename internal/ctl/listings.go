@@ -275,7 +275,6 @@ func lowest(list *rangeList, order map[string]int, limit uint64) {
 	}
 }
 
-// rangeOf describes a range.
 func (n *node) rangeOf(s *pb.Segment, r *pb.Range) rangeResult {
 	result := rangeResult{
 		Segment: s.GetName(), SegmentID: s.GetId(), Offset: r.GetOffset(), Length: r.GetLength(),

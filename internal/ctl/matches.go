@@ -47,7 +47,6 @@ func (s *selection) bind(cmd *cobra.Command) {
 	cmd.Flags().Uint64Var(&s.limit, "limit", 1000, "most keys to print; 0 for all")
 }
 
-// request returns the request for the keys.
 func (s *selection) request() (*pb.ListKeysRequest, error) {
 	switch {
 	case s.prefix != "" && s.pattern != "":

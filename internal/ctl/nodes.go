@@ -318,7 +318,6 @@ func (ns nodes) members() []*pb.EtcdMember {
 	return nil
 }
 
-// answering are those that answered.
 func (ns nodes) answering() (list nodes) {
 	for _, n := range ns {
 		if n.status != nil {
@@ -338,7 +337,6 @@ func (ns nodes) primary() (best *node) {
 	return best
 }
 
-// best returns the primary, or else a node that answers.
 func (ns nodes) best() *node { return cmp.Or(ns.primary(), ns.answering()[0]) }
 
 // choose returns the answering node of an id, or the only one if none is given.

@@ -10,7 +10,6 @@ import (
 	"github.com/understudy-store/understudy/internal/cli"
 )
 
-// objectResult is an object in JSON.
 type objectResult struct {
 	Key      string          `json:"key"`
 	ID       string          `json:"object_id,omitempty"`

@@ -15,7 +15,6 @@ import (
 	"github.com/understudy-store/understudy/internal/cli"
 )
 
-// A handoverResult is what `masterctl handover` prints.
 type handoverResult struct {
 	From     string `json:"from_node_id"`
 	To       string `json:"to_node_id"`
@@ -51,7 +50,6 @@ is named with --to, or to the one that is closest behind.`,
 	return cmd
 }
 
-// A startEmptyResult is what `masterctl start-empty` prints.
 type startEmptyResult struct {
 	NodeID string `json:"node_id"`
 	Term   uint64 `json:"term"`
@@ -135,7 +133,6 @@ func (f *Flags) pauseFor(cmd *cobra.Command, d time.Duration, says string) error
 	})(cmd, nil)
 }
 
-// A forgetResult is what `masterctl forget` prints.
 type forgetResult struct {
 	NodeIDs   []string `json:"node_ids"` // struck off
 	NotListed []string `json:"not_listed,omitempty"`

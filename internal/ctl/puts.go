@@ -20,14 +20,12 @@ import (
 // defaultPutSize is what `put KEY` reserves.
 const defaultPutSize = 1 << 20
 
-// A putResult is what putting prints.
 type putResult struct {
 	objectResult
 	Client string `json:"client_id"`
 	term
 }
 
-// putFlags are the flags of a put.
 type putFlags struct {
 	item    client.PutItem
 	config  client.PutConfig

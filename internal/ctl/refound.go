@@ -15,7 +15,6 @@ import (
 	"github.com/understudy-store/understudy/promote/statefile"
 )
 
-// A refoundResult is what `masterctl refound` prints.
 type refoundResult struct {
 	NodeID   string `json:"node_id"`
 	Term     uint64 `json:"term"`

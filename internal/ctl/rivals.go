@@ -42,12 +42,10 @@ func rivalryOf(check string, of nodes, text string, has func(*node) string) riva
 	return r
 }
 
-// serving are the nodes that say that they serve.
 func (ns nodes) serving() nodes {
 	return slices.DeleteFunc(ns.answering(), func(n *node) bool { return n.status.GetNode().GetRole() != pb.Role_ROLE_PRIMARY })
 }
 
-// withJournal are the nodes that hold the state of a journal.
 func (ns nodes) withJournal() nodes {
 	return slices.DeleteFunc(ns.answering(), func(n *node) bool { return n.status.GetJournal().GetHistory() == "" })
 }

@@ -14,7 +14,6 @@ import (
 // value. Nil has none.
 type scrape map[string]float64
 
-// scrape gets the metrics of a node.
 func (n *node) scrape(ctx context.Context) (scrape, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -38,7 +37,6 @@ func (n *node) scrape(ctx context.Context) (scrape, error) {
 	return s, nil
 }
 
-// sum adds up all series of a name.
 func (s scrape) sum(name string) (total float64) {
 	for series, value := range s {
 		if series == name || strings.HasPrefix(series, name+"{") {

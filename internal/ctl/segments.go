@@ -14,7 +14,6 @@ import (
 	"github.com/understudy-store/understudy/internal/cli"
 )
 
-// A segmentsResult is what `masterctl segments` prints.
 type segmentsResult struct {
 	NodeID   string          `json:"node_id"` // who was asked
 	Segments []segmentResult `json:"segments"`
@@ -97,7 +96,6 @@ func (f *Flags) SegmentNames(ctx context.Context) (names []string, err error) {
 	return names, err
 }
 
-// An unmountResult is what `masterctl segments unmount` prints.
 type unmountResult struct {
 	ID string `json:"id"`
 	term

@@ -97,14 +97,12 @@ func (f *Flags) call(cmd *cobra.Command, id uuid.UUID, run func(context.Context,
 	})
 }
 
-// failedItems are the items of a batch that failed.
 type failedItems struct {
 	of     int // items in all
 	names  []string
 	errors []error
 }
 
-// faultResult is an error in JSON.
 type faultResult struct {
 	Kind    string `json:"kind"`
 	Number  int32  `json:"number"` // the C++ master's

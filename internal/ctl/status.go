@@ -15,7 +15,6 @@ import (
 	"github.com/understudy-store/understudy/internal/cli"
 )
 
-// A statusResult is what `masterctl status` prints.
 type statusResult struct {
 	ClusterID string           `json:"cluster_id"`
 	Leader    *leaderResult    `json:"leader"` // null if no node serves

@@ -13,7 +13,6 @@ import (
 	"github.com/understudy-store/understudy/internal/clock"
 )
 
-// A topResult is what `masterctl top` prints each time.
 type topResult struct {
 	Status  statusResult `json:"status"`
 	NodeID  string       `json:"node_id"` // whose figures these are
@@ -92,7 +91,6 @@ does.`,
 	return cmd
 }
 
-// bindRepeat adds the flags of a command that is repeated.
 func bindRepeat(cmd *cobra.Command, interval *time.Duration, rounds *int) {
 	cmd.Flags().DurationVar(interval, "interval", 2*time.Second, "how often it prints")
 	cmd.Flags().IntVar(rounds, "count", 0, "how many times it prints; 0 for until Ctrl-C")

@@ -28,7 +28,6 @@ type drainState struct {
 	Message string `json:"error_message"`
 }
 
-// createDrain begins a drain job.
 func createDrain(w http.ResponseWriter, r *http.Request, m *service.Master) error {
 	request := struct {
 		Segments    []string `json:"segments"`
@@ -50,7 +49,6 @@ func createDrain(w http.ResponseWriter, r *http.Request, m *service.Master) erro
 	return nil
 }
 
-// cancelDrain ends one.
 func cancelDrain(w http.ResponseWriter, r *http.Request, m *service.Master) error {
 	id, err := jobID(r)
 	if err != nil {

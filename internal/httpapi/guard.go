@@ -93,13 +93,11 @@ type orderWriter struct {
 	result string
 }
 
-// WriteHeader writes the header.
 func (w *orderWriter) WriteHeader(code int) {
 	w.answered(code)
 	w.ResponseWriter.WriteHeader(code)
 }
 
-// Write writes.
 func (w *orderWriter) Write(b []byte) (int, error) {
 	w.answered(http.StatusOK)
 	return w.ResponseWriter.Write(b)

@@ -38,7 +38,6 @@ func buffers(replicas []metadata.Descriptor) []buffer {
 	return list
 }
 
-// param returns a parameter of the query.
 func param(r *http.Request, name string) (string, error) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {

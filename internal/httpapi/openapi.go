@@ -13,7 +13,6 @@ const AdminPath = "/understudy.v1.AdminService/"
 //go:embed openapi.swagger.json
 var document []byte
 
-// openAPI answers with the OpenAPI document.
 func openAPI(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(document)

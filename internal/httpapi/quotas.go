@@ -94,7 +94,6 @@ func named(r *http.Request) (string, error) {
 // maxQuotaBody bounds the body of a PUT, in bytes.
 const maxQuotaBody = 4096
 
-// putQuota sets a tenant's quota.
 func putQuota(w http.ResponseWriter, r *http.Request, m *service.Master) error {
 	of, err := named(r)
 	if err != nil || tenantsOff(w, m) {

@@ -155,7 +155,6 @@ func within(w http.ResponseWriter, limit time.Duration) {
 	_ = http.NewResponseController(w).SetWriteDeadline(clock.Deadline(limit)) // a writer without deadlines needs none
 }
 
-// hostOf returns the host that a request comes from.
 func hostOf(r *http.Request) string {
 	from, err := netip.ParseAddrPort(r.RemoteAddr) // net/http has it from the connection
 	if err != nil {

@@ -159,7 +159,6 @@ func (s *scrape) saving(to sink) {
 	gauge(to, "understudy_state_restorable", "1 if the journal goes on from this node's newest state file.", flag(saving.Restorable))
 }
 
-// etcd shows what etcd says of itself.
 func (s *scrape) etcd(to sink) {
 	gauge(to, "understudy_etcd_db_bytes", "Size of etcd's database.", s.etcdBytes)
 	if s.etcdQuota > 0 {
@@ -230,12 +229,10 @@ func counter[N number](to sink, name, help string, v N) {
 	show(to, Family{name, Counter, help, nil}, v)
 }
 
-// gaugeBy shows the gauge of one value of a label.
 func gaugeBy[N number](to sink, name, label, value, help string, v N) {
 	show(to, Family{name, Gauge, help, []string{label}}, v, value)
 }
 
-// counterBy shows the counter of one value of a label.
 func counterBy[N number](to sink, name, label, value, help string, v N) {
 	show(to, Family{name, Counter, help, []string{label}}, v, value)
 }

@@ -76,7 +76,6 @@ type named struct {
 	name string
 }
 
-// mooncakeMaster writes the figures of the master.
 func (s *scrape) mooncakeMaster(now, base marks) string {
 	st, e, p := s.stats, s.evictions, &s.calls.Promotions
 	evicted := fmt.Sprintf("Success/Attempts=%d/%d, ", e.Successful.Load(), e.Attempted.Load())

@@ -68,7 +68,6 @@ func (m *Metrics) Refused(_ int, err error) {
 // see service.Counters.
 func (m *Metrics) Reserved(size uint64) { m.values.Observe(float64(size)) }
 
-// takeover counts a takeover of this node.
 func (m *Metrics) takeover(t promote.Takeover) {
 	for phase, took := range phases(t) {
 		m.takeovers.WithLabelValues(phase).Observe(took.Seconds())

@@ -126,7 +126,6 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect reads and sends the figures.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.take().figures(func(string) sink {
 		return func(f Family, metric func(*prometheus.Desc) prometheus.Metric) { ch <- metric(c.descs[f.Name]) }

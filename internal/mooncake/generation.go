@@ -161,7 +161,6 @@ type builder struct {
 
 func (b *builder) lacksFunction(name string) bool { return slices.Contains(b.lacks, name) }
 
-// call makes one call of the generation.
 func call[R any](b *builder, name string, args structpack.Codec[Args], result structpack.Codec[R]) Call[R] {
 	if b.lacksFunction(name) {
 		return Call[R]{}

@@ -203,7 +203,6 @@ var configField = struct {
 
 type spec = segment.Spec
 
-// segmentField are the members of a Segment.
 var segmentField = struct {
 	id, name, base, size, endpoint, protocol, host structpack.Member[spec]
 }{

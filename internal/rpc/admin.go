@@ -40,7 +40,6 @@ func (s *adminService) here() *pb.ResponseHeader {
 	return s.header(0)
 }
 
-// store returns the node's state.
 func (s *adminService) store() (*metadata.Store, error) {
 	store := s.Node.Store()
 	if store == nil {

@@ -49,7 +49,6 @@ type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2(proto.Name)} }
 
-// Marshal encodes a message.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	a, ok := v.(*answer)
 	if !ok {

@@ -228,7 +228,6 @@ type masterContext struct {
 	master *service.Master
 }
 
-// Value returns what the context has under a key.
 func (c *masterContext) Value(key any) any {
 	switch key.(type) {
 	case masterKey:

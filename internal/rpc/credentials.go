@@ -39,7 +39,6 @@ func (e either) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, err
 	return e.TransportCredentials.ServerHandshake(c)
 }
 
-// Clone returns a copy.
 func (e either) Clone() credentials.TransportCredentials {
 	return either{e.TransportCredentials.Clone()}
 }
@@ -50,7 +49,6 @@ type begun struct {
 	first []byte
 }
 
-// Read reads.
 func (c *begun) Read(b []byte) (int, error) {
 	if len(c.first) > 0 {
 		n := copy(b, c.first)

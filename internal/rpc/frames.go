@@ -49,7 +49,6 @@ type counting struct {
 	open            *openConns
 }
 
-// ServerHandshake begins a connection.
 func (c counting) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
 	if err != nil {
@@ -60,7 +59,6 @@ func (c counting) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 	return counted, info, nil
 }
 
-// Clone returns a copy.
 func (c counting) Clone() credentials.TransportCredentials {
 	c.TransportCredentials = c.TransportCredentials.Clone()
 	return c
@@ -111,7 +109,6 @@ func newCountedConn(conn net.Conn, c counting) *countedConn {
 	}
 }
 
-// Read reads.
 func (c *countedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	c.in.next(b[:n], c.arrived)
@@ -177,7 +174,6 @@ func (c *countedConn) cut() {
 	_ = c.SetDeadline(time.Unix(1, 0)) // gRPC closes it: over TLS that may wait for the peer
 }
 
-// Write writes.
 func (c *countedConn) Write(b []byte) (int, error) {
 	c.out.next(b, c.sent)
 	c.write(true)
@@ -196,7 +192,6 @@ func (c *countedConn) write(begins bool) {
 	c.settle()
 }
 
-// Close closes the connection.
 func (c *countedConn) Close() error {
 	c.end()
 	return c.Conn.Close()
@@ -211,7 +206,6 @@ func (c *countedConn) end() {
 	c.settle()
 }
 
-// arrived counts a frame.
 func (c *countedConn) arrived(f http2.FrameHeader) {
 	switch f.Type {
 	case http2.FrameHeaders, http2.FrameContinuation, http2.FrameData:

@@ -56,7 +56,6 @@ func harmless(m protoreflect.MethodDescriptor) bool {
 	return ok && options.GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS
 }
 
-// overHTTP answers one call.
 func (s *Server) overHTTP(call grpc.MethodDesc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		from := peerOf(r)

@@ -70,7 +70,6 @@ func (d rangesDump) begin(store *metadata.Store, only segment.ID) error {
 	return nil
 }
 
-// send sends the ranges that a part has of a segment.
 func (d rangesDump) send(list *metadata.SegmentRanges, at metadata.Position) error {
 	seg := segmentOf(&list.Spec)
 	for ranges := list.Ranges; len(ranges) > 0; {

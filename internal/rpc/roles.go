@@ -176,7 +176,6 @@ type orderStream struct {
 	request any // the first message, without the bytes of a file; nil until it is there
 }
 
-// RecvMsg receives a message.
 func (s *orderStream) RecvMsg(m any) error {
 	err := s.ServerStream.RecvMsg(m)
 	if err == nil && s.request == nil {
@@ -225,7 +224,6 @@ type audited struct {
 	err    error
 }
 
-// audit logs a call.
 func (s *Server) audit(ctx context.Context, log interface{ Info() *zerolog.Event }, what string, c audited) {
 	line := log.Info()
 	if line == nil { // it is left out

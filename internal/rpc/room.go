@@ -24,7 +24,6 @@ type answerRoom struct {
 	bytes  int // the last that were asked for
 }
 
-// room returns the room for one answer.
 func (f *front) room(ctx context.Context, unread *share.Budget) *answerRoom {
 	return &answerRoom{unread: unread, host: hostOf(ctx), most: f.answerBytes()}
 }

@@ -83,7 +83,6 @@ func (s *snapshotService) place(ctx context.Context, id string) (giveBack func()
 	return func() { s.kept.GiveBack(id, 1) }, nil
 }
 
-// hostOf returns the host that a call comes from.
 func hostOf(ctx context.Context) string {
 	if from, ok := peer.FromContext(ctx); ok {
 		return share.Host(from.Addr)

@@ -352,7 +352,6 @@ func (e *NotLeaderError) Error() string {
 	return "this node does not serve; ask " + e.Hint.RPC
 }
 
-// Unwrap returns errs.NotLeader.
 func (e *NotLeaderError) Unwrap() error { return errs.NotLeader }
 
 // NewGate returns a gate of a node that does not serve.

@@ -112,7 +112,6 @@ func (o *offloads) count(q *offloadQueue, taking bool) {
 	q.taking = taking
 }
 
-// drop forgets a client and its queue.
 func (o *offloads) drop(client segment.ClientID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -42,7 +42,6 @@ type callerContext struct {
 	caller Caller
 }
 
-// Value returns what the context has under a key.
 func (c *callerContext) Value(key any) any {
 	switch key.(type) {
 	case callerKey:
@@ -67,7 +66,6 @@ type refusedError struct {
 	evictionHelps bool
 }
 
-// Unwrap returns what is wrong.
 func (e *refusedError) Unwrap() error { return e.error }
 
 // places has n places. One peer has at most half of them, if there are two.
@@ -112,7 +110,6 @@ type occupiedError struct {
 	left time.Duration // until the owner is taken for dead, if it stays silent
 }
 
-// Unwrap returns what is wrong.
 func (e *occupiedError) Unwrap() error { return e.error }
 
 // checkOwners returns an occupiedError if a client that is alive lends memory where one of

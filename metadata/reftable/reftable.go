@@ -184,7 +184,6 @@ const (
 	lowBits  = 0x7F * eachByte
 )
 
-// repeated returns the tag of a hash in each byte.
 func repeated(hash uint64) uint64 { return uint64(tagOf(hash)) * eachByte }
 
 // match returns the highest bit of each byte that stands for a slot with a tag: of the

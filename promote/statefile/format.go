@@ -197,7 +197,6 @@ func (r *reader) close() error {
 	return nil
 }
 
-// appendCommit appends the encoding of a commit.
 func appendCommit(b []byte, c *metadata.Commit) []byte {
 	b = binary.AppendUvarint(b, uint64(c.Seq))
 	b = binary.AppendUvarint(b, uint64(c.Term))

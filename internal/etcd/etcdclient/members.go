@@ -72,7 +72,6 @@ type conn struct {
 	members *members
 }
 
-// Close closes the connection.
 func (c *conn) Close() error {
 	c.members.mu.Lock()
 	delete(c.members.conns, c)
@@ -271,7 +270,6 @@ type keepAlive struct {
 	failed func(error)
 }
 
-// RecvMsg receives a message.
 func (k *keepAlive) RecvMsg(msg any) error {
 	err := k.ClientStream.RecvMsg(msg)
 	k.stop()

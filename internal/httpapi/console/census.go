@@ -83,7 +83,6 @@ func (c *console) take(ctx context.Context, store *metadata.Store) (f figures, e
 	return f, nil
 }
 
-// add counts an object.
 func (f *figures) add(g metadata.Glance, in func(func(segment.Number) bool), now metadata.Time, prefixes map[string]*prefix) {
 	f.Objects += f.Sample
 	name := prefixOf(g.Key)

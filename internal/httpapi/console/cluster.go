@@ -27,7 +27,6 @@ type Member struct {
 	Fault    string // why it did not answer
 }
 
-// A clusterView is the body of the page Cluster.
 type clusterView struct {
 	*pb.StatusResponse
 	Self    string

@@ -62,7 +62,6 @@ const (
 //go:embed static templates
 var files embed.FS
 
-// A console answers requests.
 type console struct {
 	Sources
 	pages  map[string]*template.Template
@@ -77,10 +76,9 @@ type console struct {
 	tailed  shared[struct{}]
 }
 
-// A page is one page of the console.
 type page struct {
 	Name, Title string
-	build       func(c *console, r *http.Request) (any, error)
+	build       func(c *console, r *http.Request) (any, error) // returns the body, such as a timelineView
 }
 
 // pages are all pages, in the order of the navigation.
@@ -163,7 +161,6 @@ type view struct {
 	Body    any
 }
 
-// show makes a page.
 func (c *console) show(p page) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v := view{page: p, Pages: pages(), Node: c.Brief(), Cluster: c.Cluster, Version: c.Version, Now: c.Now().UTC()}
@@ -191,7 +188,6 @@ func (c *console) show(p page) http.HandlerFunc {
 	}
 }
 
-// history returns the last terms.
 func (c *console) history(ctx context.Context) ([]*pb.TermRecord, error) {
 	return c.terms.get(ctx, c.Now, func(ctx context.Context) ([]*pb.TermRecord, error) {
 		h, err := c.Node.History(ctx)
@@ -199,7 +195,6 @@ func (c *console) history(ctx context.Context) ([]*pb.TermRecord, error) {
 	})
 }
 
-// formats are the functions of the templates.
 var formats = template.FuncMap{
 	"clock":   func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
 	"rfc3339": func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },

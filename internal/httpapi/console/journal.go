@@ -56,7 +56,6 @@ func (t *tail) read(ctx context.Context, n Node, at metadata.Position) error {
 	return nil
 }
 
-// A journalView is the body of the page Journal.
 type journalView struct {
 	Type, Text string // the filters
 	Types      []string

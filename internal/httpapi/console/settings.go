@@ -15,7 +15,6 @@ type NodeSettings struct {
 	Values  map[string]string // nil if they are not known
 }
 
-// A settingsView is the body of the page Settings.
 type settingsView struct {
 	Nodes []NodeSettings
 	Rows  []settingRow
@@ -23,7 +22,6 @@ type settingsView struct {
 	Own   string // all settings of this node
 }
 
-// A settingRow is a setting on each node.
 type settingRow struct {
 	Name   string
 	Values []string

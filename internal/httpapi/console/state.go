@@ -35,7 +35,6 @@ type segmentUse struct {
 	Bar    [3]float64 // where quarantine, pins and free begin, in percent
 }
 
-// A memoryView is the body of the page Memory.
 type memoryView struct {
 	metadata.Stats
 	Census  figures
@@ -100,7 +99,6 @@ type Evictions struct {
 	Idle             time.Duration // of the least idle object of the last cutoff
 }
 
-// A cacheView is the body of the page Cache.
 type cacheView struct {
 	Rates []rate
 	Evictions
@@ -115,7 +113,6 @@ type rate struct {
 	Hits, Gets int64
 }
 
-// Rate is the hit rate.
 func (r rate) Rate() float64 { return float64(r.Hits) / float64(r.Gets) }
 
 func (c *console) cache(r *http.Request) (any, error) {
@@ -139,7 +136,6 @@ func (c *console) cache(r *http.Request) (any, error) {
 	return v, err
 }
 
-// A leasesView is the body of the page Leases.
 type leasesView struct {
 	metadata.LeaseCounts
 	TTL    time.Duration
@@ -155,7 +151,6 @@ func (c *console) leases(r *http.Request) (any, error) {
 	return leasesView{store.LeaseCounts(), store.Params().LeaseTTL, census}, err
 }
 
-// A keyView is the body of the page Key.
 type keyView struct {
 	Key, Tenant string
 	Found       *metadata.Object

@@ -174,7 +174,6 @@ func withGap(list []incident, g gap, now time.Time) []incident {
 	return append(list, incident{Kind: "gap", From: g.From, To: to, Open: lasts, Text: "nobody served, as this node saw it", Cause: g.Cause})
 }
 
-// A timelineView is the body of the Timeline.
 type timelineView struct {
 	window
 	Widths    []time.Duration

@@ -58,7 +58,6 @@ func NewBudget(bytes int64) *Budget {
 	}
 }
 
-// share returns that of a new connection.
 func (b *Budget) share(nc net.Conn) share {
 	return share{budget: b, host: peers.Host(nc.RemoteAddr())}
 }

@@ -73,7 +73,6 @@ func (l *loop) closeFiles() {
 	}
 }
 
-// size returns how many connections a loop has.
 func (l *loop) size() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -309,10 +309,8 @@ func (s *socket) control(f func(fd uintptr)) bool {
 	return true
 }
 
-// LocalAddr returns this end's address.
 func (s *socket) LocalAddr() net.Addr { return s.local }
 
-// RemoteAddr returns the peer's address.
 func (s *socket) RemoteAddr() net.Addr { return s.peer }
 
 // hungUp reports whether the peer has closed its connection, whatever has come before that.

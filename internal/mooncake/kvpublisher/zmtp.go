@@ -57,7 +57,6 @@ func frames(number uint64, payload []byte) []byte {
 	return append(b, payload...)
 }
 
-// subscribers are the connections.
 type subscribers struct {
 	places *share.Budget // one host gets half of them
 

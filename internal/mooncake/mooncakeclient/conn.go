@@ -36,7 +36,6 @@ type UnreadableError struct {
 
 func (e *UnreadableError) Error() string { return "the answer cannot be read: " + e.Err.Error() }
 
-// Unwrap returns the cause.
 func (e *UnreadableError) Unwrap() error { return e.Err }
 
 // Do makes a call. Its result may be an error's number, which is no error here.

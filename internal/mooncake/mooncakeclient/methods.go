@@ -123,7 +123,6 @@ func idOf[T ~[16]byte](what, text string) (T, error) {
 	return T(id), nil
 }
 
-// ask makes a call with one result and returns that.
 func ask[V any](a *attempt, call mooncake.Call[mooncake.Result[V]]) (V, error) {
 	var r mooncake.Result[V]
 	if err := do(a, call, &r); err != nil {

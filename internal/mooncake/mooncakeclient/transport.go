@@ -207,7 +207,6 @@ func (a *attempt) status(name string, err error) error {
 	}
 }
 
-// setHeader fills in the header of an answer.
 func (a *attempt) setHeader(resp any) {
 	m := resp.(proto.Message).ProtoReflect()
 	h := &pb.ResponseHeader{Term: a.view, ClusterId: a.clusterID, NodeId: a.address}

@@ -173,7 +173,6 @@ func (s *session) Quick(function uint32) bool {
 	return err == nil && (f.read || master.CommitsAtOnce())
 }
 
-// Call answers one request.
 func (s *session) Call(ctx context.Context, function uint32, body string, reply []byte) ([]byte, error) {
 	if function == selectGeneration {
 		return s.choose(body, reply)
@@ -256,7 +255,6 @@ func (s *session) Delivered(err error) {
 	s.puts = s.puts[:0]
 }
 
-// Close ends the session.
 func (s *session) Close() { s.relay.close() }
 
 // abandon gives up the reservations whose answers are not delivered, but for the first ones.

@@ -16,7 +16,6 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// newTable returns the functions of a generation.
 func newTable(g *mooncake.Generation) *table {
 	t := &table{name: g.Name, functions: make(map[uint32]*function)}
 	one(t, g.ExistKey, existKey)

@@ -236,7 +236,6 @@ func other(t *table, f mooncake.Other) {
 	t.functions[f.ID] = fn
 }
 
-// survey checks arguments.
 func survey(r *structpack.Reader, body string, t structpack.Type) error {
 	if t != "" {
 		return structpack.Survey(r, body, t)
