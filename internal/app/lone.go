@@ -99,48 +99,38 @@ func (n *loneNode) Digest(ctx context.Context, seq metadata.Seq) (metadata.Seq, 
 
 var errNoHA = errors.New("high availability is off (--enable_ha=false)")
 
+// noHA refuses what only a cluster can do.
+func noHA(op string) error { return errs.Wrap(errs.NotSupported, op, errNoHA) }
+
 func (n *loneNode) Handover(context.Context, metadata.Term, string) (*pb.HandoverResponse, error) {
-	return nil, errs.Wrap(errs.NotSupported, "Handover", errNoHA)
-}
-
-func (n *loneNode) Forget(context.Context, string) error {
-	return errs.Wrap(errs.NotSupported, "Forget", errNoHA)
-}
-
-func (n *loneNode) AddMember(context.Context, string, string, string) (string, error) {
-	return "", errs.Wrap(errs.NotSupported, "AddMember", errNoHA)
-}
-
-func (n *loneNode) RemoveMember(context.Context, string, bool) error {
-	return errs.Wrap(errs.NotSupported, "RemoveMember", errNoHA)
-}
-
-func (n *loneNode) PauseTakeover(context.Context, time.Duration) error {
-	return errs.Wrap(errs.NotSupported, "PauseTakeover", errNoHA)
+	return nil, noHA("Handover")
 }
 
 func (n *loneNode) StartEmpty(context.Context, metadata.Term, bool) (metadata.Term, error) {
-	return 0, errs.Wrap(errs.NotSupported, "StartEmpty", errNoHA)
+	return 0, noHA("StartEmpty")
 }
 
 func (n *loneNode) Refound(context.Context, []string, *rpc.Upload) (metadata.Term, metadata.Seq, error) {
-	return 0, 0, errs.Wrap(errs.NotSupported, "Refound", errNoHA)
+	return 0, 0, noHA("Refound")
 }
 
-func (n *loneNode) Backup(context.Context, io.Writer) error {
-	return errs.Wrap(errs.NotSupported, "Backup", errNoHA)
+func (n *loneNode) AddMember(context.Context, string, string, string) (string, error) {
+	return "", noHA("AddMember")
 }
+
+func (n *loneNode) Forget(context.Context, string) error               { return noHA("Forget") }
+func (n *loneNode) RemoveMember(context.Context, string, bool) error   { return noHA("RemoveMember") }
+func (n *loneNode) PauseTakeover(context.Context, time.Duration) error { return noHA("PauseTakeover") }
+func (n *loneNode) Backup(context.Context, io.Writer) error            { return noHA("Backup") }
 
 func (n *loneNode) History(context.Context) (*pb.HistoryResponse, error) {
-	return nil, errs.Wrap(errs.NotSupported, "History", errNoHA)
+	return nil, noHA("History")
 }
 
 func (n *loneNode) Events(context.Context, metadata.Seq, bool) iter.Seq2[*pb.EventsResponse, error] {
-	return func(yield func(*pb.EventsResponse, error) bool) {
-		yield(nil, errs.Wrap(errs.NotSupported, "Events", errNoHA))
-	}
+	return func(yield func(*pb.EventsResponse, error) bool) { yield(nil, noHA("Events")) }
 }
 
 func (n *loneNode) BeginSnapshot(context.Context) (rpc.SnapshotBegin, error) {
-	return rpc.SnapshotBegin{}, errs.Wrap(errs.NotSupported, "StreamSnapshot", errNoHA)
+	return rpc.SnapshotBegin{}, noHA("StreamSnapshot")
 }
