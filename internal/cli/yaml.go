@@ -20,97 +20,64 @@ func writeYAML(w io.Writer, v any) error {
 	}
 	d := json.NewDecoder(&text)
 	d.UseNumber()
-	value, err := ordered(d)
+	first, err := d.Token()
+	if err == nil {
+		err = block(&out, d, first, "")
+	}
 	if err != nil {
 		return err
 	}
-	block(&out, value, "")
 	_, err = w.Write(out.Bytes())
 	return err
 }
 
-// A field is one of a JSON object, whose order counts for people.
-type field struct {
-	name  string
-	value any
-}
-
-// ordered reads a JSON value: []field, []any or a scalar.
-func ordered(d *json.Decoder) (any, error) {
-	token, err := d.Token()
-	if err != nil {
-		return nil, err
+// block writes the value that begins with a token of JSON. Its first line is indented already.
+func block(out *bytes.Buffer, d *json.Decoder, first json.Token, indent string) error {
+	if !nested(d, first) {
+		out.WriteString(scalar(first))
+		if _, empty := first.(json.Delim); empty {
+			first, err := d.Token()
+			if err != nil {
+				return err
+			}
+			out.WriteString(scalar(first))
+		}
+		out.WriteString("\n")
+		return nil
 	}
-	switch token {
-	case json.Delim('{'):
-		fields := []field{}
-		for d.More() {
-			name, err := d.Token()
-			if err != nil {
-				return nil, err
-			}
-			value, err := ordered(d)
-			if err != nil {
-				return nil, err
-			}
-			fields = append(fields, field{name.(string), value})
+	for i := 0; d.More(); i++ {
+		if i > 0 {
+			out.WriteString(indent)
 		}
-		_, err = d.Token()
-		return fields, err
-	case json.Delim('['):
-		items := []any{}
-		for d.More() {
-			item, err := ordered(d)
-			if err != nil {
-				return nil, err
-			}
-			items = append(items, item)
+		token, err := d.Token()
+		if err != nil {
+			return err
 		}
-		_, err = d.Token()
-		return items, err
-	}
-	return token, nil
-}
-
-// block writes a value whose first line is indented already.
-func block(out *bytes.Buffer, v any, indent string) {
-	switch v := v.(type) {
-	case []field:
-		for i, f := range v {
-			if i > 0 {
-				out.WriteString(indent)
-			}
-			out.WriteString(scalar(f.name) + ":")
-			if nested(f.value) {
-				out.WriteString("\n" + indent + "  ")
-				block(out, f.value, indent+"  ")
-			} else {
-				out.WriteString(" " + scalar(f.value) + "\n")
-			}
-		}
-	case []any:
-		for i, item := range v {
-			if i > 0 {
-				out.WriteString(indent)
-			}
+		if first == json.Delim('[') {
 			out.WriteString("- ")
-			block(out, item, indent+"  ")
+		} else {
+			out.WriteString(scalar(token) + ":")
+			if token, err = d.Token(); err != nil {
+				return err
+			}
+			if nested(d, token) {
+				out.WriteString("\n" + indent + "  ")
+			} else {
+				out.WriteString(" ")
+			}
+		}
+		if err := block(out, d, token, indent+"  "); err != nil {
+			return err
 		}
 	}
-	if !nested(v) {
-		out.WriteString(scalar(v) + "\n")
-	}
+	_, err := d.Token() // the bracket that ends it
+	return err
 }
 
-// nested reports whether a value takes lines of its own.
-func nested(v any) bool {
-	switch v := v.(type) {
-	case []field:
-		return len(v) > 0
-	case []any:
-		return len(v) > 0
-	}
-	return false
+// nested reports whether the value that begins with a token takes lines of its own.
+func nested(d *json.Decoder, first json.Token) bool {
+	_, opens := first.(json.Delim)
+	return opens && d.More()
 }
 
 // plain texts need no quotes, unless they are words that YAML reads as something else.
@@ -121,10 +88,8 @@ var (
 
 func scalar(v any) string {
 	switch v := v.(type) {
-	case []field:
-		return "{}"
-	case []any:
-		return "[]"
+	case json.Delim:
+		return v.String()
 	case string:
 		if plain.MatchString(v) && !slices.Contains(words, strings.ToLower(v)) {
 			return v
