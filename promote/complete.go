@@ -127,13 +127,8 @@ func isAmong(nodes []NodeInfo, id string) bool {
 }
 
 func (n *Node) listComplete(ctx context.Context) (absentees, error) {
-	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
-	defer cancel()
-	resp, err := n.Client.Get(ctx, n.Layout.Complete(), clientv3.WithPrefix(), clientv3.WithLimit(2*maxComplete))
-	if err != nil {
-		return nil, fmt.Errorf("listing the complete nodes: %w", err)
-	}
-	return n.completeOf(resp.Kvs), nil
+	kvs, err := listKeys(ctx, n.Client, "the complete nodes", clientv3.OpGet(n.Layout.Complete(), clientv3.WithPrefix(), clientv3.WithLimit(2*maxComplete)))
+	return n.completeOf(kvs), err
 }
 
 // completeOf decodes what is listed. A value that nobody can read counts by its key.

@@ -3,7 +3,6 @@ package promote
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -87,13 +86,7 @@ func (n *Node) strike(ctx context.Context, gone CompleteNode) ([]clientv3.Op, er
 }
 
 func (n *Node) listForgotten(ctx context.Context) ([]*mvccpb.KeyValue, error) {
-	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
-	defer cancel()
-	resp, err := n.Client.Get(ctx, n.Layout.Forgotten(), clientv3.WithPrefix(), clientv3.WithLimit(2*maxComplete))
-	if err != nil {
-		return nil, fmt.Errorf("listing the nodes that were given up: %w", err)
-	}
-	return resp.Kvs, nil
+	return listKeys(ctx, n.Client, "the nodes that were given up", clientv3.OpGet(n.Layout.Forgotten(), clientv3.WithPrefix(), clientv3.WithLimit(2*maxComplete)))
 }
 
 // relist lists nodes that are remembered as complete and that etcd knows nothing of any

@@ -222,7 +222,7 @@ func (r *registry) keep(ctx context.Context, s *Session) error {
 		if self == last {
 			continue
 		}
-		if err := r.update(ctx, s, self); err == nil {
+		if err := s.put(ctx, r.layout.Node(self.ID), self); err == nil {
 			last = self
 		}
 	}
@@ -230,17 +230,6 @@ func (r *registry) keep(ctx context.Context, s *Session) error {
 
 // registerEvery is how often a node that goes on as before updates its key.
 const registerEvery = time.Second
-
-func (r *registry) update(ctx context.Context, s *Session, self NodeInfo) error {
-	value, err := json.Marshal(self)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
-	defer cancel()
-	_, err = r.client.Put(ctx, r.layout.Node(self.ID), string(value), clientv3.WithLease(s.lease))
-	return err
-}
 
 // allRead reports whether every node reads a format of the journal.
 func allRead(nodes []NodeInfo, format int) bool {
@@ -250,13 +239,19 @@ func allRead(nodes []NodeInfo, format int) bool {
 // listNodes returns the registered nodes by id. What cannot be read is left
 // out.
 func listNodes(ctx context.Context, client *clientv3.Client, layout journal.Layout) ([]NodeInfo, error) {
+	kvs, err := listKeys(ctx, client, "the nodes", nodesOp(layout))
+	return nodesOf(kvs), err
+}
+
+// listKeys asks etcd for the keys of a range, which what names.
+func listKeys(ctx context.Context, client *clientv3.Client, what string, keys clientv3.Op) ([]*mvccpb.KeyValue, error) {
 	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()
-	resp, err := client.Do(ctx, nodesOp(layout))
+	resp, err := client.Do(ctx, keys)
 	if err != nil {
-		return nil, fmt.Errorf("listing the nodes: %w", err)
+		return nil, fmt.Errorf("listing %s: %w", what, err)
 	}
-	return nodesOf(resp.Get().Kvs), nil
+	return resp.Get().Kvs, nil
 }
 
 // nodesOp reads what nodesOf decodes.

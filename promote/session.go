@@ -2,6 +2,7 @@ package promote
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -165,6 +166,18 @@ func (s *Session) once(ctx context.Context) (ttl int64, err error) {
 	}
 	_ = stream.CloseSend()
 	return resp.TTL, nil
+}
+
+// put writes a value in JSON under a key that lives as long as the session.
+func (s *Session) put(ctx context.Context, key string, value any) error {
+	b, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
+	defer cancel()
+	_, err = s.client.Put(ctx, key, string(b), clientv3.WithLease(s.lease))
+	return err
 }
 
 // close gives the lease back.

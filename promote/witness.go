@@ -76,25 +76,12 @@ func (k WitnessKey) keep(ctx context.Context) error {
 		if self == last {
 			continue
 		}
-		if err := k.put(ctx, s, self); err != nil {
-			return err
+		if err := s.put(ctx, k.Layout.Witness(self.ID), self); err != nil {
+			return fmt.Errorf("registering this witness: %w", err)
 		}
 		last = self
 	}
 	return context.Cause(ctx)
-}
-
-func (k WitnessKey) put(ctx context.Context, s *Session, self Witness) error {
-	value, err := json.Marshal(self)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
-	defer cancel()
-	if _, err := k.Client.Put(ctx, k.Layout.Witness(self.ID), string(value), clientv3.WithLease(s.lease)); err != nil {
-		return fmt.Errorf("registering this witness: %w", err)
-	}
-	return nil
 }
 
 // Nodes returns the nodes that hold metadata, as a witness finds them registered.
@@ -103,18 +90,13 @@ func (k WitnessKey) Nodes(ctx context.Context) ([]NodeInfo, error) {
 }
 
 // Witnesses returns those that are registered, by id. What cannot be read is left out.
-func (n *Node) Witnesses(ctx context.Context) (list []Witness, err error) {
-	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
-	defer cancel()
-	resp, err := n.Client.Get(ctx, n.Layout.Witnesses(), clientv3.WithPrefix(), clientv3.WithLimit(1000))
-	if err != nil {
-		return nil, fmt.Errorf("listing the witnesses: %w", err)
-	}
-	for _, kv := range resp.Kvs {
+func (n *Node) Witnesses(ctx context.Context) (witnesses []Witness, err error) {
+	kvs, err := listKeys(ctx, n.Client, "the witnesses", clientv3.OpGet(n.Layout.Witnesses(), clientv3.WithPrefix(), clientv3.WithLimit(1000)))
+	for _, kv := range kvs {
 		var w Witness
 		if json.Unmarshal(kv.Value, &w) == nil {
-			list = append(list, w)
+			witnesses = append(witnesses, w)
 		}
 	}
-	return list, nil
+	return witnesses, err
 }

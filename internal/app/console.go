@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
@@ -144,14 +145,10 @@ func (n *clusterNode) askMember(ctx context.Context, address string, m console.M
 
 // own asks the member of this node, and returns the name of the one that leads.
 func (u *etcdUse) own(ctx context.Context, m console.Member) (own console.Member, leader string) {
-	began := u.clock()
-	st, err := u.client.Status(ctx, u.members[0])
-	if err != nil {
-		m.Fault = err.Error()
+	m, st := u.member(ctx, u.members[0], m)
+	if st == nil {
 		return m, ""
 	}
-	m.Fault, m.Took, m.Version = "", u.clock()-began, st.Version
-	m.Size, m.InUse, m.Quota, m.Alarms = uint64(st.DbSize), uint64(st.DbSizeInUse), uint64(st.DbSizeQuota), st.Errors
 	return m, u.names(ctx)[st.Leader]
 }
 
@@ -169,7 +166,12 @@ func (u *etcdUse) ask(ctx context.Context) []console.Member {
 	ids := make([]uint64, len(u.members))
 	for i, endpoint := range u.members {
 		asks.Go(func() error {
-			list[i], ids[i] = u.member(ctx, endpoint)
+			m, st := u.member(ctx, endpoint, console.Member{Endpoint: endpoint})
+			if st != nil {
+				ids[i] = st.Header.GetMemberId()
+				m.Leader, m.Learner = st.Leader == ids[i], st.IsLearner
+			}
+			list[i] = m
 			return nil
 		})
 	}
@@ -180,18 +182,18 @@ func (u *etcdUse) ask(ctx context.Context) []console.Member {
 	return list
 }
 
-// member asks one member how it is, and returns its id.
-func (u *etcdUse) member(ctx context.Context, endpoint string) (console.Member, uint64) {
+// member asks one member how it is; the answer is nil if there is none.
+func (u *etcdUse) member(ctx context.Context, endpoint string, m console.Member) (console.Member, *clientv3.StatusResponse) {
 	began := u.clock()
 	st, err := u.client.Status(ctx, endpoint)
-	m := console.Member{Endpoint: endpoint, Took: u.clock() - began}
+	m.Took = u.clock() - began
 	if err != nil {
 		m.Fault = err.Error()
-		return m, 0
+		return m, nil
 	}
-	m.Version, m.Leader, m.Learner = st.Version, st.Leader == st.Header.GetMemberId(), st.IsLearner
+	m.Fault, m.Version = "", st.Version
 	m.Size, m.InUse, m.Quota, m.Alarms = uint64(st.DbSize), uint64(st.DbSizeInUse), uint64(st.DbSizeQuota), st.Errors
-	return m, st.Header.GetMemberId()
+	return m, st
 }
 
 func (u *etcdUse) names(ctx context.Context) map[uint64]string {

@@ -52,13 +52,17 @@ func (a *App) serveRPC(ctx context.Context) error {
 
 // serveHTTP answers on the metrics port until the context ends.
 func (a *App) serveHTTP(ctx context.Context) error {
-	log := a.log.With().Str("part", "http").Logger()
-	api := httpapi.API{
-		Gate: a.gate, Node: a.httpNode, Admin: a.rpc.JSON(), Metrics: a.metrics.Handler(), Summary: a.metrics.Summary,
+	return a.serveAPI(ctx, httpapi.API{
+		Node: a.httpNode, Admin: a.rpc.JSON(), Metrics: a.metrics.Handler(), Summary: a.metrics.Summary,
 		MooncakeSummary: a.metrics.MooncakeSummary, Extended: a.cfg.Listen.Extended,
-		KVEvents: func() any { return a.kv.publisher.Status() }, Console: a.console(), Log: a.log, Callers: a.callers, Hosts: a.cfg.Security.HTTPHosts, Pprof: a.cfg.Debug.Pprof,
-	}
-	server := httpapi.NewServer(api.Handler(), a.connections.http, a.httpTLS(), log)
+		KVEvents: func() any { return a.kv.publisher.Status() }, Console: a.console(),
+	})
+}
+
+// serveAPI is serveHTTP with what a witness has as well.
+func (a *App) serveAPI(ctx context.Context, api httpapi.API) error {
+	api.Gate, api.Log, api.Callers, api.Hosts, api.Pprof = a.gate, a.log, a.callers, a.cfg.Security.HTTPHosts, a.cfg.Debug.Pprof
+	server := httpapi.NewServer(api.Handler(), a.connections.http, a.httpTLS(), a.log.With().Str("part", "http").Logger())
 	return serve(ctx, func() error { return server.Serve(a.httpListener) }, server.Stop)
 }
 

@@ -81,15 +81,10 @@ func (w *witness) key() promote.WitnessKey {
 
 // serveHTTP answers on the metrics port until the context ends.
 func (w *witness) serveHTTP(ctx context.Context) error {
-	a := w.app
-	log := a.log.With().Str("part", "http").Logger()
-	api := httpapi.API{
-		Gate: a.gate, Node: w.node, Metrics: metrics.Witness(a.version, w.use.last), Log: a.log, Callers: a.callers,
+	return w.app.serveAPI(ctx, httpapi.API{
+		Node: w.node, Metrics: metrics.Witness(w.app.version, w.use.last),
 		Summary: func() string { return "witness" }, MooncakeSummary: func() (master, ha string) { return "", "" },
-		Hosts: a.cfg.Security.HTTPHosts, Pprof: a.cfg.Debug.Pprof,
-	}
-	server := httpapi.NewServer(api.Handler(), a.connections.http, a.httpTLS(), log)
-	return serve(ctx, func() error { return server.Serve(a.httpListener) }, server.Stop)
+	})
 }
 
 // node returns the status of the witness without asking etcd.

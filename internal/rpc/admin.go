@@ -208,7 +208,7 @@ func (s *adminService) ListKeys(ctx context.Context, r *pb.ListKeysRequest) (*pb
 
 // keepLeased leaves out the keys of a page that are not leased.
 func (s *adminService) keepLeased(store *metadata.Store, tenant string, page *pb.ListKeysResponse) {
-	now := s.now(store)
+	now := s.Gate.ClusterTime(store)
 	page.Keys = slices.DeleteFunc(page.GetKeys(), func(key string) bool {
 		o, err := store.Inspect(tenant, key)
 		if err != nil || o.LeaseEnds <= now {
@@ -231,7 +231,7 @@ func (s *adminService) QueryKey(_ context.Context, r *pb.QueryKeyRequest) (*pb.Q
 	if err != nil {
 		return nil, err
 	}
-	now := s.now(store)
+	now := s.Gate.ClusterTime(store)
 	blocks := store.Blocks(s.tenantOf(r), r.GetKey(), now)
 	return &pb.QueryKeyResponse{
 		Header:           s.here(),
@@ -247,13 +247,4 @@ func (s *adminService) QueryKey(_ context.Context, r *pb.QueryKeyRequest) (*pb.Q
 		BlocksEviction:   blocks.Eviction,
 		Transfer:         blocks.Transfer,
 	}, nil
-}
-
-// now is the cluster time as this node knows it: on a standby that of the
-// newest commit.
-func (s *adminService) now(store *metadata.Store) metadata.Time {
-	if m, err := s.Gate.Master(); err == nil {
-		return m.Now()
-	}
-	return store.Position().Time
 }

@@ -100,7 +100,7 @@ func (s *adminService) ListDrainJobs(context.Context, *pb.ListDrainJobsRequest) 
 	if err != nil {
 		return nil, err
 	}
-	resp, now := &pb.ListDrainJobsResponse{Header: s.here()}, s.now(store)
+	resp, now := &pb.ListDrainJobsResponse{Header: s.here()}, s.Gate.ClusterTime(store)
 	for _, d := range store.Drains() {
 		resp.Jobs = append(resp.Jobs, &pb.DrainJob{
 			JobId: service.Decimal(d.ID), Status: d.Status.String(), Segments: d.Segments, AgeMs: uint64(max(0, now-d.Created)),

@@ -413,3 +413,12 @@ func (g *Gate) Serves() bool {
 	m := g.master.Load()
 	return m != nil && m.Answers()
 }
+
+// ClusterTime returns the time of leases as a node with this state knows it: on a
+// standby that of the newest commit.
+func (g *Gate) ClusterTime(store *metadata.Store) metadata.Time {
+	if m, err := g.Master(); err == nil {
+		return m.Now()
+	}
+	return store.Position().Time
+}

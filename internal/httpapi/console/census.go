@@ -58,7 +58,7 @@ func (c *console) take(ctx context.Context, store *metadata.Store) (f figures, e
 		return f, err
 	}
 	defer end()
-	now := c.clusterTime(store)
+	now := c.Gate.ClusterTime(store)
 	f = figures{At: c.Now(), Sample: 1 + int(store.Stats().Objects/censusObjects), Pinned: make(map[segment.Number]uint64)}
 	for _, d := range []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second, 0} {
 		f.Ends = append(f.Ends, ending{Within: d})
@@ -123,15 +123,6 @@ func prefixOf(key string) string {
 		return p
 	}
 	return "(no prefix)"
-}
-
-// clusterTime is the time of leases as this node knows it: on a standby that of the
-// newest commit.
-func (c *console) clusterTime(store *metadata.Store) metadata.Time {
-	if m, err := c.Gate.Master(); err == nil {
-		return m.Now()
-	}
-	return store.Position().Time
 }
 
 // counted returns the newest census.

@@ -81,7 +81,7 @@ func (c *console) journal(r *http.Request) (any, error) {
 	if errs.KindOf(err) == errs.NotSupported {
 		v.Off, err = true, nil
 	}
-	now, clusterNow := c.Now(), c.clusterTime(store)
+	now, clusterNow := c.Now(), c.Gate.ClusterTime(store)
 	c.tail.mu.Lock()
 	defer c.tail.mu.Unlock()
 	for _, e := range slices.Backward(c.tail.events) {

@@ -127,7 +127,7 @@ func (c *console) cache(r *http.Request) (any, error) {
 		return v, errNoState
 	}
 	v.Stats = store.Stats()
-	v.HotKeys, v.HotPrefixes = c.Hot.Top(shownPrefixes, c.clusterTime(store))
+	v.HotKeys, v.HotPrefixes = c.Hot.Top(shownPrefixes, c.Gate.ClusterTime(store))
 	for i := range v.HotPrefixes {
 		v.HotPrefixes[i].Key = prefixOf(v.HotPrefixes[i].Key)
 	}
@@ -178,7 +178,7 @@ func (c *console) key(r *http.Request) (any, error) {
 		v.Missing = true
 		return v, nil
 	}
-	now := c.clusterTime(store)
+	now := c.Gate.ClusterTime(store)
 	v.Found, v.Blocks = &o, store.Blocks(tenant, v.Key, now)
 	v.Lease, v.Age = max(0, o.LeaseEnds.Sub(now)), max(0, now.Sub(o.PutStart))
 	return v, err
