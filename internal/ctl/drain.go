@@ -70,7 +70,6 @@ the others must run, since they copy the bytes. The job goes on after a failover
 	return cmd
 }
 
-// A drainList is what `masterctl drain list` prints.
 type drainList struct {
 	NodeID string     `json:"node_id"` // who was asked
 	Jobs   []drainJob `json:"jobs"`    // oldest first

@@ -16,7 +16,6 @@ import (
 	"github.com/understudy-store/understudy/internal/cli"
 )
 
-// A leaseList is what `masterctl leases` prints.
 type leaseList struct {
 	NodeID string         `json:"node_id"` // who was asked
 	Leases []*leaseResult `json:"leases"`  // longest first
@@ -81,7 +80,6 @@ func (l *leaseList) take(page *pb.ListKeysResponse, limit uint64) {
 	}
 }
 
-// A clientList is what `masterctl clients` prints.
 type clientList struct {
 	NodeID  string         `json:"node_id"` // who was asked
 	TTL     uint64         `json:"client_ttl_ms,omitempty"`
@@ -149,7 +147,6 @@ func clientTable(w io.Writer, list *clientList) {
 	}
 }
 
-// A rangeList is what `masterctl ranges` prints.
 type rangeList struct {
 	NodeID   string        `json:"node_id"` // who was asked
 	Sequence uint64        `json:"sequence"`

@@ -69,7 +69,6 @@ func cut[T any](cmd *cobra.Command, list []T, limit uint64) []T {
 	return list[:limit]
 }
 
-// A keyList is what `masterctl keys` prints.
 type keyList struct {
 	Keys []string `json:"keys"`
 }

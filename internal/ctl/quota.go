@@ -12,7 +12,6 @@ import (
 	"github.com/understudy-store/understudy/internal/cli"
 )
 
-// A quotaList is what `masterctl quota list` prints.
 type quotaList struct {
 	Quotas []quotaResult `json:"quotas"`
 }

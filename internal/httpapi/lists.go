@@ -30,6 +30,24 @@ func (a API) list(r *http.Request, entries int) (end func(), err error) {
 	return func() { a.lists.GiveBack(host, 1) }, nil
 }
 
+// writeList answers with an object whose last member is a list. before is what stands
+// before its elements.
+func writeList[T any](a API, w http.ResponseWriter, r *http.Request, before string, list []T, element func(*T) any) error {
+	end, err := a.list(r, len(list))
+	if err != nil {
+		return err
+	}
+	defer end()
+	out := newJSONWriter(w, before)
+	for i := range list {
+		if err := out.element(element(&list[i])); err != nil {
+			return nil //nolint:nilerr // the reader is gone
+		}
+	}
+	out.end("]}")
+	return nil
+}
+
 // A jsonWriter writes an answer with a list, or an object, element by element: no more than
 // one of them is held in its encoding. It makes the bytes that writeJSON makes of the whole.
 type jsonWriter struct {

@@ -67,19 +67,7 @@ func (a API) getQuotas(w http.ResponseWriter, r *http.Request, m *service.Master
 }
 
 func (a API) allQuotas(w http.ResponseWriter, r *http.Request, list []metadata.TenantQuota) error {
-	end, err := a.list(r, len(list))
-	if err != nil {
-		return err
-	}
-	defer end()
-	out := newJSONWriter(w, `{"success":true,"data":[`)
-	for _, t := range list {
-		if err := out.element(quotaOf(t)); err != nil {
-			return nil //nolint:nilerr // the reader is gone
-		}
-	}
-	out.end("]}")
-	return nil
+	return writeList(a, w, r, `{"success":true,"data":[`, list, func(t *metadata.TenantQuota) any { return quotaOf(*t) })
 }
 
 // named returns the tenant that a change of a quota is about.

@@ -92,19 +92,8 @@ func (a API) segmentsDetail(w http.ResponseWriter, r *http.Request, m *service.M
 	if err != nil {
 		return err
 	}
-	end, err := a.list(r, len(list))
-	if err != nil {
-		return err
-	}
-	defer end()
-	out := newJSONWriter(w, fmt.Sprintf(`{"total_segments":%d,"segments":[`, len(list)))
-	for i := range list {
-		if err := out.element(a.detailOf(&list[i])); err != nil {
-			return nil //nolint:nilerr // the reader is gone
-		}
-	}
-	out.end("]}")
-	return nil
+	before := fmt.Sprintf(`{"total_segments":%d,"segments":[`, len(list))
+	return writeList(a, w, r, before, list, func(s *metadata.SegmentStats) any { return a.detailOf(s) })
 }
 
 func (a API) detailOf(s *metadata.SegmentStats) *segmentDetail {

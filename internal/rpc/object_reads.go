@@ -101,7 +101,7 @@ func (s *objectService) BatchGetReplicaList(ctx context.Context, r *pb.BatchGetR
 	}
 	defer end()
 	room := s.room(ctx, s.unread)
-	found, failed, err := m.BatchGetReplicaListWithin(ctx, s.tenantOf(r), r.GetKeys(), room)
+	found, failed, err := m.BatchGetReplicaList(ctx, s.tenantOf(r), r.GetKeys(), room)
 	if err != nil {
 		return nil, err
 	}

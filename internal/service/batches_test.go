@@ -29,7 +29,7 @@ func TestBatches(t *testing.T) {
 		t.Fatalf("BatchPutEnd: got %v, %v; want the first and the third put ended", ends, err)
 	}
 	want(t, "end of a missing put", ends[1], errs.ObjectNotFound)
-	lists, failed, err := f.BatchGetReplicaList(ctx, "default", []string{"a", "missing", "b", "a"})
+	lists, failed, err := f.BatchGetReplicaList(ctx, "default", []string{"a", "missing", "b", "a"}, nil)
 	if err != nil || len(lists[0].Replicas) != 1 || lists[0].ID != lists[3].ID || failed[2] != nil {
 		t.Fatalf("BatchGetReplicaList: got %+v, %v, %v; want all objects but the missing one", lists, failed, err)
 	}

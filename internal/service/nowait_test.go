@@ -22,7 +22,7 @@ func TestCallsThatMustNotWait(t *testing.T) {
 	calls := map[service.Op]func() error{
 		service.OpGetReplicaList: func() error { _, err := f.GetReplicaList(ctx, "default", "a"); return err },
 		service.OpBatchGetReplicaList: func() error {
-			_, failed, err := f.BatchGetReplicaList(ctx, "default", []string{"b", "a"})
+			_, failed, err := f.BatchGetReplicaList(ctx, "default", []string{"b", "a"}, nil)
 			return errors.Join(append(failed, err)...)
 		},
 		service.OpPutStart: func() error {

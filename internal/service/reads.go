@@ -97,15 +97,9 @@ type AnswerRoom interface {
 	Room(bytes int) error
 }
 
-// BatchGetReplicaList is GetReplicaList for many keys, in their order, each
-// with an error of its own.
-func (m *Master) BatchGetReplicaList(ctx context.Context, tenant string, keys []string) ([]metadata.ReplicaList, []error, error) {
-	return m.BatchGetReplicaListWithin(ctx, tenant, keys, nil)
-}
-
-// BatchGetReplicaListWithin is BatchGetReplicaList for an answer that needs room; nil for
-// one that needs none.
-func (m *Master) BatchGetReplicaListWithin(ctx context.Context, tenant string, keys []string, room AnswerRoom) ([]metadata.ReplicaList, []error, error) {
+// BatchGetReplicaList is GetReplicaList for many keys, in their order, each with an error
+// of its own, for an answer that needs room; nil for one that needs none.
+func (m *Master) BatchGetReplicaList(ctx context.Context, tenant string, keys []string, room AnswerRoom) ([]metadata.ReplicaList, []error, error) {
 	if err := m.begin(ctx, "BatchGetReplicaList", len(keys)); err != nil {
 		return nil, nil, m.Counters.done(OpBatchGetReplicaList, err)
 	}

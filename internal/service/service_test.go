@@ -65,7 +65,7 @@ func TestInvalidArguments(t *testing.T) {
 			p.Config.SoftPin, p.Config.SoftPinTTL = service.SoftPinEnable, &day
 		}),
 		"a long tenant":              putWith(func(p *service.PutRequest, _ *service.PutItem) { p.Tenant = long }),
-		"an empty batch":             second(f.BatchGetReplicaList(ctx, "default", nil)),
+		"an empty batch":             second(f.BatchGetReplicaList(ctx, "default", nil, nil)),
 		"an empty batch of removals": first(f.BatchRemove(ctx, service.RemoveRequest{}, nil)),
 		"a batch beyond the largest": second(f.BatchExistKey(ctx, "default", make([]string, service.MaxBatchItems+1))),
 		"a bad pattern":              regexp(f, "a(b"),

@@ -45,16 +45,17 @@ func List(ctx context.Context, client *clientv3.Client) ([]Member, error) {
 	if err != nil {
 		return nil, errs.Wrap(errs.Unavailable, "", fmt.Errorf("asking etcd for its members: %w", err))
 	}
-	list := make([]Member, 0, len(resp.Members))
-	for _, m := range resp.Members {
-		list = append(list, of(resp.Header, m))
-	}
+	list := listOf(resp.Header, resp.Members)
 	slices.SortFunc(list, func(a, b Member) int { return strings.Compare(a.Name+"\x00"+a.PeerURL, b.Name+"\x00"+b.PeerURL) })
 	return list, nil
 }
 
-func of(h *etcdserverpb.ResponseHeader, m *etcdserverpb.Member) Member {
-	return Member{Name: m.Name, PeerURL: strings.Join(m.PeerURLs, ","), Learner: m.IsLearner, id: m.ID, cluster: h.GetClusterId()}
+func listOf(h *etcdserverpb.ResponseHeader, members []*etcdserverpb.Member) []Member {
+	list := make([]Member, 0, len(members))
+	for _, m := range members {
+		list = append(list, Member{Name: m.Name, PeerURL: strings.Join(m.PeerURLs, ","), Learner: m.IsLearner, id: m.ID, cluster: h.GetClusterId()})
+	}
+	return list
 }
 
 // A Cluster is the etcd whose members change.
@@ -116,11 +117,7 @@ func add(ctx context.Context, client *clientv3.Client, peerURL string) ([]Member
 	if err != nil {
 		return nil, errs.Wrap(kindOf(err), "", fmt.Errorf("adding a member to etcd: %w", err))
 	}
-	list := make([]Member, 0, len(resp.Members))
-	for _, m := range resp.Members {
-		list = append(list, of(resp.Header, m))
-	}
-	return list, nil
+	return listOf(resp.Header, resp.Members), nil
 }
 
 // makeRoom takes a member away in whose place a node joins, if an operator said that it may.

@@ -140,7 +140,7 @@ func batchGetReplicaList(c call, a *args) ([]metadata.ReplicaList, []error, erro
 	if len(a.Keys) > quickKeys && nowait.Asked(c) {
 		return nil, nil, nowait.Err
 	}
-	lists, failed, err := c.master.BatchGetReplicaListWithin(c, c.tenant, a.Keys, c.conn)
+	lists, failed, err := c.master.BatchGetReplicaList(c, c.tenant, a.Keys, c.conn)
 	return lists, failed, c.unroomed("BatchGetReplicaList", err)
 }
 
