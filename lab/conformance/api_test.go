@@ -198,7 +198,7 @@ func (d direct) BatchExist(keys ...string) []bool {
 }
 
 func (d direct) BatchGet(keys ...string) []int32 {
-	_, failed, err := d.m.BatchGetReplicaList(d.Context(), tenant, keys)
+	_, failed, err := d.m.BatchGetReplicaList(d.Context(), tenant, keys, nil)
 	d.must(err)
 	return numbers(failed)
 }
