@@ -113,7 +113,7 @@ func overMooncake(t *testing.T, generation string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, nodes := start(t, Config{Client: client.Config{Transport: over}, Keys: 128, NoEviction: true, Seed: 1})
+	l, nodes := start(t, Config{Client: client.Config{Transport: over}, Keys: 1024, NoEviction: true, Seed: 1})
 	atWork(t, l, 5_000)
 	wait(t, "owners copy and move", func() bool { return l.did.copies.Load() > 0 && l.did.moves.Load() > 0 })
 	admin := askAt(t, nodes[0].Address)
