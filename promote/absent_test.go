@@ -69,6 +69,18 @@ func TestFoundedBesideAnAbsentStandby(t *testing.T) {
 	now.has(keys("k", 5)...)
 }
 
+// foundedWithout demands that a node that founded the journal anew names another one that is
+// not here, and gives out no memory but what was used before.
+func (n *node) foundedWithout(id string, used uint64) {
+	n.net.t.Helper()
+	if said := n.Status().Founded; !strings.Contains(said, id+" is not here") {
+		n.net.t.Errorf("%s says %q, want it to name %s, which is not here", n.id, said, id)
+	}
+	if s := n.Store().Stats(); s.Quarantined+used != s.Capacity {
+		n.net.t.Errorf("A: %s has %d bytes in quarantine and %d used before, of %d; want all that is free in quarantine", n.id, s.Quarantined, used, s.Capacity)
+	}
+}
+
 // wipe has etcd lose all keys of the cluster, and their history.
 func (w *cluster) wipe() {
 	w.t.Helper()
@@ -96,12 +108,7 @@ func TestFoundedByAPrimaryThatWasDeposed(t *testing.T) {
 	w.wipe()
 	a.wire.heal()
 	now := w.founder(a)
-	if said := now.Status().Founded; !strings.Contains(said, "b is not here") {
-		t.Errorf("it says %q, want it to name b, which is not here", said)
-	}
-	if s := now.Store().Stats(); s.Quarantined+used != s.Capacity {
-		t.Errorf("A: got %d bytes in quarantine and %d used before, of %d; want all that is free in quarantine", s.Quarantined, used, s.Capacity)
-	}
+	now.foundedWithout("b", used)
 	now.has(keys("k", 5)...)
 }
 
@@ -132,12 +139,7 @@ func TestFoundedBesideAPrimaryThatWasDeposed(t *testing.T) {
 	m.wire.heal()
 	a.wire.heal()
 	now := w.founder(m, a)
-	if said := now.Status().Founded; !strings.Contains(said, "z is not here") {
-		t.Errorf("%s says %q, want it to name z, which is not here", now.id, said)
-	}
-	if s := now.Store().Stats(); s.Quarantined+used != s.Capacity {
-		t.Errorf("A: %s has %d bytes in quarantine and %d used before, of %d; want all that is free in quarantine", now.id, s.Quarantined, used, s.Capacity)
-	}
+	now.foundedWithout("z", used)
 	now.has(keys("k", 5)...)
 }
 
@@ -164,12 +166,7 @@ func TestFoundedByAnElectedNodeThatLagged(t *testing.T) {
 	b.wire.lost.Store(false)
 	b.wire.heal()
 	now := w.founder(b)
-	if said := now.Status().Founded; !strings.Contains(said, "a is not here") {
-		t.Errorf("it says %q, want it to name a, which is not here", said)
-	}
-	if s := now.Store().Stats(); s.Quarantined+used != s.Capacity {
-		t.Errorf("A: got %d bytes in quarantine and %d used before, of %d; want all that is free in quarantine", s.Quarantined, used, s.Capacity)
-	}
+	now.foundedWithout("a", used)
 	now.has(keys("k", 5)...)
 }
 

@@ -24,8 +24,8 @@ type Standing struct {
 	// Forked says that another primary went on from less than the state holds. No election
 	// and no founding awaits what it has; an order names it.
 	Forked bool
-	// Lapsed says that the node was elected last, as far as it knows, and was not heard of
-	// for as long as it takes to depose it.
+	// Lapsed says that this node was the last one to be elected, as far as it knows, and has
+	// committed nothing for longer than the failover time: another one may be elected since.
 	Lapsed bool
 	// Unread says that the node holds no state, and has state files that it could not
 	// read, or has just started and may read some yet: that is no answer.
