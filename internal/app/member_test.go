@@ -2,9 +2,7 @@ package app
 
 import (
 	"context"
-	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -19,6 +17,7 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/internal/config"
 	"github.com/understudy-store/understudy/internal/etcd/etcdserver"
 	"github.com/understudy-store/understudy/internal/etcd/members"
@@ -41,21 +40,9 @@ func machine(t *testing.T, id string, others ...*member) config.Config {
 	for _, m := range others {
 		c.HA.Join = append(c.HA.Join, m.RPCAddress())
 	}
-	c.HA.EtcdPeerListen = unusedAddress()
+	c.HA.EtcdPeerListen = etcdtest.UnusedAddress()
 	c.Node.DataDir, c.HA.HandoverTimeout = t.TempDir(), time.Second
 	return c
-}
-
-// unusedAddress is one that nobody else gets while a node is down: below the ports that are
-// given out.
-func unusedAddress() string {
-	for {
-		address := fmt.Sprintf("127.0.0.1:%d", 20_000+rand.IntN(10_000))
-		if l, err := net.Listen("tcp", address); err == nil {
-			_ = l.Close()
-			return address
-		}
-	}
 }
 
 // voters waits until a node knows so many members that vote, all alive.

@@ -14,6 +14,7 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/internal/config"
 	"github.com/understudy-store/understudy/journal"
 )
@@ -142,7 +143,7 @@ func TestWitnessYieldsEtcdsLeadership(t *testing.T) {
 	a := run(t, machine(t, "a"))
 	a.serves()
 	c := witnessOf(t, "w", a)
-	c.HA.EtcdListen = unusedAddress()
+	c.HA.EtcdListen = etcdtest.UnusedAddress()
 	of := run(t, c)
 	a.voters(2)
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{c.HA.EtcdListen}})

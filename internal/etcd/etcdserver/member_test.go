@@ -1,15 +1,13 @@
 package etcdserver_test
 
 import (
-	"fmt"
-	"math/rand/v2"
-	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
 
+	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/internal/etcd/etcdserver"
 )
 
@@ -17,21 +15,9 @@ import (
 func one(t *testing.T, name string) etcdserver.Settings {
 	t.Helper()
 	s := testConfig(t)
-	s.Member = etcdserver.Member{Name: name, PeerAddr: unusedAddress()}
+	s.Member = etcdserver.Member{Name: name, PeerAddr: etcdtest.UnusedAddress()}
 	s.Configure = func(c *embed.Config) { c.UnsafeNoFsync = true }
 	return s
-}
-
-// unusedAddress is one that nobody else gets while a member is down: below the ports that
-// are given out.
-func unusedAddress() string {
-	for {
-		address := fmt.Sprintf("127.0.0.1:%d", 20_000+rand.IntN(10_000))
-		if l, err := net.Listen("tcp", address); err == nil {
-			_ = l.Close()
-			return address
-		}
-	}
 }
 
 // A member joins without a vote, and gets it; when it is taken away its server ends and
