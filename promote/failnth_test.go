@@ -172,7 +172,7 @@ type predecessor struct {
 	keys   []string
 }
 
-// claim writes the leader key, and returns its revision.
+// claim writes the leader key, and returns the election.
 func (p *predecessor) claim(t *testing.T, l promote.Leader) journal.Election {
 	t.Helper()
 	l.Election = journal.NewElection()
@@ -181,7 +181,11 @@ func (p *predecessor) claim(t *testing.T, l promote.Leader) journal.Election {
 		t.Error(err)
 		return ""
 	}
-	if _, err := p.client.Put(t.Context(), p.layout.Leader(), string(value)); err != nil {
+	lease, err := p.client.Grant(t.Context(), 600) // a key that no lease ends is deleted after a while
+	if err == nil {
+		_, err = p.client.Put(t.Context(), p.layout.Leader(), string(value), clientv3.WithLease(lease.ID))
+	}
+	if err != nil {
 		t.Error(err)
 	}
 	return l.Election

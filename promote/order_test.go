@@ -146,7 +146,8 @@ func TestRefoundFromABackup(t *testing.T) {
 	w.refused(b, file.Bytes(), errs.Unavailable, "what a acknowledged as the primary", "b", "c")
 	do(t, etcd, clientv3.OpPut(layout.CompleteNode("z"), `{"node_id":"z","rpc_address":"z","term":1,"sequence":9}`))
 	w.refused(b, file.Bytes(), errs.Unavailable, "what z may hold, which does not answer or cannot read its state files; to give that up, add --yes=a,b,c,z", "a", "b", "c")
-	b.forget("z") // others may remember it
+	b.forget("z")
+	w.know(a, b, c) // and no more z
 	w.refused(b, file.Bytes(), errs.Unavailable, "--yes=a,b,c", "a", "b", "c", "d")
 	before, _ := readHead(t, etcd)
 	w.refound(b, file.Bytes(), "c", "b", "a")

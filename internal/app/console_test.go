@@ -17,6 +17,7 @@ import (
 // The console of a pair: each node knows the terms; the standby leads to the primary; a
 // planned change is one on the Timeline of the next primary.
 func TestConsoleOfAPair(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t).Endpoints()
 	primary := startHTTPNode(t, config.Primary, etcd)
 	primary.becomes("/readyz", http.StatusOK, "OK")
@@ -83,6 +84,7 @@ func (n *httpNode) post(path, site string, fields url.Values, want int) {
 }
 
 func TestConsoleOfALoneNode(t *testing.T) {
+	t.Parallel()
 	n := startHTTPNode(t, config.Primary, nil)
 	n.becomes("/readyz", http.StatusOK, "OK")
 	n.put("k")

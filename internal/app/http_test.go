@@ -131,6 +131,7 @@ func (n *httpNode) put(key string) (leave func()) {
 
 // Every path of the metrics port, on a primary and on its standby.
 func TestHTTPOfAPair(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t).Endpoints()
 	primary := startHTTPNode(t, config.Primary, etcd)
 	primary.becomes("/readyz", http.StatusOK, "OK")
@@ -223,6 +224,7 @@ func (n *httpNode) metadata(method, key, body string) string {
 
 // What hosts publish is the same on every node, and survives the primary.
 func TestMetadataServerOfAPair(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t).Endpoints()
 	primary := startHTTPNode(t, config.Primary, etcd)
 	primary.becomes("/readyz", http.StatusOK, "OK")
@@ -276,6 +278,7 @@ func TestMetadataServerOfALoneNode(t *testing.T) {
 
 // What a client has published goes when it expires, and nothing else.
 func TestMetadataOfAnExpiredClient(t *testing.T) {
+	t.Parallel()
 	n := startHTTPNode(t, config.Primary, nil, func(c *config.Config) {
 		c.Listen.MetadataCleanup, c.Client.TTL, c.Client.RPCTimeout = true, 3*time.Second, 0 // longer than a put takes
 	})

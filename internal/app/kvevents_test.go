@@ -77,6 +77,7 @@ func (s *subscriber) read(until string) (got []string) {
 // Over a handover a subscriber goes on with the next primary and misses nothing; only
 // the primary sends events.
 func TestKVEventsOverAHandover(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t).Endpoints()
 	a := run(t, withKVEvents(config.Primary, "a", etcd, 1000))
 	a.serves()
@@ -125,6 +126,7 @@ func TestKVEventsOverAHandover(t *testing.T) {
 // The Go client goes on by itself: over a handover without a resync, with no event left
 // out, and a second client from the position of the first.
 func TestClientFollowsKeysOverAHandover(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t).Endpoints()
 	a := run(t, withKVEvents(config.Primary, "a", etcd, 1000))
 	a.serves()

@@ -69,6 +69,7 @@ func (c caller) put(key string) {
 
 // Clients learn the same of files by both protocols: what the settings say.
 func TestStorageConfigByBothProtocols(t *testing.T) {
+	t.Parallel()
 	for name, set := range map[string]func(*config.Storage){
 		"defaults": func(*config.Storage) {},
 		"others":   func(s *config.Storage) { s.DiskEviction, s.QuotaBytes, s.RootFSDir = false, 1<<30, "/fs" },
@@ -98,6 +99,7 @@ func TestStorageConfigByBothProtocols(t *testing.T) {
 // Mooncake's clients find who serves in etcd; a node that does not serve closes
 // their connections, or relays.
 func TestMooncakeClients(t *testing.T) {
+	t.Parallel()
 	for i, name := range mooncake.Names() {
 		other := mooncake.Names()[(i+1)%len(mooncake.Names())]
 		t.Run(name, func(t *testing.T) { mooncakeClients(t, name, other) })
@@ -187,6 +189,7 @@ func mooncakeClients(t *testing.T, generation, other string) {
 // Keys of 64 KiB go through every front end, the journal, and to the standby; lists of
 // them come in pages that fit a message.
 func TestLongKeys(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t).Endpoints()
 	small := func(c config.Config) config.Config { // messages, so that few keys are too many for one
 		c.Listen.MaxMessageBytes, c.Client.TTL = 1<<20, time.Hour // nobody pings
@@ -258,6 +261,7 @@ func TestLongKeys(t *testing.T) {
 // A promotion that has memory is part of the state: its client ends it at the next
 // primary.
 func TestPromotionEndsAtTheNextPrimary(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t).Endpoints()
 	promoting := func(c config.Config) config.Config {
 		c.Storage.Offload, c.Storage.Promotion.On, c.Storage.Promotion.Threshold = true, true, 1
@@ -331,6 +335,7 @@ func TestPromotionEndsAtTheNextPrimary(t *testing.T) {
 // A hard pin is part of the state: under pressure the next primary evicts what lies
 // beside the object (conformance line 84).
 func TestHardPinSurvivesAFailover(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t).Endpoints()
 	patient := func(c config.Config) config.Config {
 		c.Client.TTL, c.Eviction.Ratio = time.Hour, 1 // nobody pings

@@ -26,6 +26,7 @@ import (
 // The primary rotates through three nodes in one process, by handover and by
 // shutdown, while a client puts: nothing is lost (D), and all have one state (S).
 func TestPrimaryRotatesByHandoverAndShutdown(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t).Endpoints()
 	a := run(t, settings(config.Primary, "a", etcd))
 	a.serves()
@@ -146,6 +147,7 @@ func TestNodesThatAreAway(t *testing.T) {
 // The journal's tail shows each kind of event in words and as JSON, on every
 // node.
 func TestEvents(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t).Endpoints()
 	a := run(t, settings(config.Primary, "a", etcd))
 	a.serves()
@@ -197,7 +199,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// tail follows a node's journal from its beginning to the first renewals, and
+// tail follows a node's journal from its beginning to the first renewals after an unmount, and
 // returns the events as type and words.
 func tail(t *testing.T, n *member) (list []string) {
 	t.Helper()
@@ -207,6 +209,7 @@ func tail(t *testing.T, n *member) (list []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	unmounted := false
 	for last := uint64(0); ; {
 		e, err := stream.Recv()
 		if err != nil {
@@ -217,7 +220,8 @@ func tail(t *testing.T, n *member) (list []string) {
 		}
 		last = e.GetSequence()
 		list = append(list, e.GetType()+" "+e.GetText())
-		if e.GetType() == "LEASE_RENEWALS" {
+		unmounted = unmounted || e.GetType() == "UNMOUNT_SEGMENT"
+		if unmounted && e.GetType() == "LEASE_RENEWALS" {
 			return list
 		}
 	}
@@ -256,6 +260,7 @@ func TestStartEmptyByOrder(t *testing.T) {
 // An address in etcd may belong to another cluster by now. A standby reports it,
 // and takes nothing from there.
 func TestPeerOfAnotherCluster(t *testing.T) {
+	t.Parallel()
 	server := etcdtest.Start(t)
 	etcd := server.Endpoints()
 	other := settings(config.Primary, "stranger", etcd)
@@ -296,6 +301,7 @@ func TestPeerOfAnotherCluster(t *testing.T) {
 // A snapshot names the head that it begins at: without it a node that has just loaded
 // one would depose nobody until the next commit, and might mix two histories.
 func TestSnapshotNamesItsHead(t *testing.T) {
+	t.Parallel()
 	a := run(t, settings(config.Primary, "a", etcdtest.Start(t).Endpoints()))
 	a.serves()
 	p := &peers{clusterID: "mooncake_cluster", nodeID: "s"}

@@ -88,6 +88,7 @@ func (m *member) inTime() *pb.StatusResponse {
 
 // A sequence has one state, however fast sequences follow one another.
 func TestStatusIsOfOneSequence(t *testing.T) {
+	t.Parallel()
 	for name, etcd := range map[string][]string{"primary": etcdtest.Start(t).Endpoints(), "lone": nil} {
 		t.Run(name, func(t *testing.T) {
 			a := run(t, settings(config.Primary, "a", etcd))
@@ -224,6 +225,7 @@ func TestStopBeforeEtcdAnswers(t *testing.T) {
 
 // A primary that stops without a standby does not say that it serves on.
 func TestStopWithoutAStandby(t *testing.T) {
+	t.Parallel()
 	a := run(t, settings(config.Primary, "a", etcdtest.Start(t).Endpoints()))
 	a.serves()
 	a.end()

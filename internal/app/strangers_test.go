@@ -50,6 +50,7 @@ func from(t *testing.T, address string, m *member) *grpc.ClientConn {
 // Strangers of several hosts who ask for the state all the time, and read nothing of it,
 // keep no standby from getting it.
 func TestStrangersLeaveTheStateToStandbys(t *testing.T) {
+	t.Parallel()
 	a := run(t, settings(config.Primary, "a", []string{}))
 	term := a.serves().GetState().GetTerm()
 	w := writer(t, client.Config{Addresses: []string{a.RPCAddress()}})

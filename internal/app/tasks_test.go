@@ -37,6 +37,7 @@ func (c caller) ends(id mooncake.TaskID) {
 // Tasks, drain jobs, graceful unmounts and the capacities of SSDs are part of the state:
 // what one primary begins ends at the next one.
 func TestTasksEndAtTheNextPrimary(t *testing.T) {
+	t.Parallel()
 	const grace, capacity = 4 * time.Second, 1 << 40
 	etcd := etcdtest.Start(t).Endpoints()
 	node := func(role promote.Role, id string) *member {

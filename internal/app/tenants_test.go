@@ -88,6 +88,7 @@ func (c caller) mount() {
 
 // The first put of a new cluster knows the tenants of the policy file.
 func TestTenantsAreKnownFromTheFirstCall(t *testing.T) {
+	t.Parallel()
 	policy := filepath.Join(t.TempDir(), "quotas.yaml")
 	if err := os.WriteFile(policy, []byte("version: 1\ntenants: [{name: red, quota: 150B}]"), 0o600); err != nil {
 		t.Fatal(err)
@@ -107,6 +108,7 @@ func TestTenantsAreKnownFromTheFirstCall(t *testing.T) {
 // Quotas and tenants survive a handover: the new primary has the same ones, knows what
 // each tenant has, and refuses what breaks a quota.
 func TestTenantsSurviveATakeover(t *testing.T) {
+	t.Parallel()
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	etcd := etcdtest.Start(t).Endpoints()
 	policy := filepath.Join(t.TempDir(), "quotas.yaml")

@@ -103,6 +103,7 @@ func speaksMooncake(t *testing.T, address string) bool {
 
 // A cluster over TLS: the embedded etcd, snapshots, handovers, clients, HTTP.
 func TestTLSEverywhere(t *testing.T) {
+	t.Parallel()
 	ours, other := newAuthority(t), newAuthority(t)
 	files := nodeFiles(t, ours)
 	a := run(t, secure(settings(config.Primary, "a", []string{}), files))
@@ -194,6 +195,7 @@ func fetch(t *testing.T, c *http.Client, url string) string {
 
 // A new certificate is used for new connections, without a restart.
 func TestCertificateReplacedWhileRunning(t *testing.T) {
+	t.Parallel()
 	ours, next := newAuthority(t), newAuthority(t)
 	a := run(t, secure(settings(config.Primary, "a", nil), nodeFiles(t, ours)))
 	a.serves()

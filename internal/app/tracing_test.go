@@ -130,6 +130,7 @@ func (p parent) put(t *testing.T, m *member, sampled bool, key string) {
 // The trace of a put goes on in the primary: the call, and in it the commit that it
 // waited for. Its identity stands with the latencies.
 func TestTraceOfAPut(t *testing.T) {
+	t.Parallel()
 	for _, etcd := range [][]string{nil, {}} {
 		t.Run(fmt.Sprintf("HA %v", etcd != nil), func(t *testing.T) {
 			r, endpoint := newReceiver(t, nil)
@@ -203,6 +204,7 @@ func (m *member) exemplars(t *testing.T, trace string, histograms ...string) {
 
 // Calls over Mooncake's protocol are traced, too, as often as --trace-ratio says.
 func TestTraceOfMooncakesCalls(t *testing.T) {
+	t.Parallel()
 	r, endpoint := newReceiver(t, nil)
 	c := settings(config.Primary, "a", nil)
 	c.Debug.TraceEndpoint, c.Debug.TraceRatio = endpoint, 1
@@ -218,6 +220,7 @@ func TestTraceOfMooncakesCalls(t *testing.T) {
 // A collector that is away, or does not answer, costs spans, and no more: calls go on,
 // and the node ends.
 func TestCollectorAway(t *testing.T) {
+	t.Parallel()
 	hang := make(chan struct{})
 	defer close(hang)
 	_, hangs := newReceiver(t, hang)

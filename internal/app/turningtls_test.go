@@ -21,6 +21,7 @@ import (
 // other, in the order of docs/security.md: each node gets the state from the primary of
 // then, whatever that speaks, and no object is lost.
 func TestTurningTLSOn(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t).Endpoints()
 	authority := newAuthority(t)
 	files := nodeFiles(t, authority)
@@ -31,6 +32,7 @@ func TestTurningTLSOn(t *testing.T) {
 			role = config.Primary
 		}
 		c := settings(role, id, etcd) // with an empty directory: it needs a snapshot
+		c.Client.TTL = time.Hour      // nobody pings for the memory
 		change(&c)
 		if nodes[id] != nil {
 			nodes[id].end() // a primary hands over
