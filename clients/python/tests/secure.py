@@ -58,6 +58,12 @@ class SecureCluster:
             self.addresses.append(ready["rpc_address"])
             self._until(f"{name} is ready", f"https://{ready['http_address']}/readyz{role}")
 
+    def other_authority(self) -> pathlib.Path:
+        """A file with an authority that has signed nothing here."""
+        certs = self.dir / "others"
+        subprocess.run([*_masterctl(), "certs", "init", str(certs)], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        return certs / "ca.crt"
+
     def _run(self, name: str, *args: str) -> None:
         log = (self.dir / f"{name}.log").open("wb")
         with log:

@@ -59,6 +59,18 @@ class Secure(unittest.TestCase):
             leader = client.leader()
             self.assertTrue(leader is not None and leader.node_id == "standby")
 
+    def test_5_new_certificates_are_read(self) -> None:
+        ca = self.cluster.dir / "replaced.crt"
+        ca.write_bytes(self.cluster.other_authority().read_bytes())
+        with self.cluster.client(timeout=1, client_id=self.cluster.client_id, tls_ca=ca, token=TOKEN) as client:
+            with self.assertRaises(errors.Unavailable):
+                client.exists("one")
+            ca.unlink()
+            with self.assertRaises(errors.Unavailable):  # it goes on with what it has
+                client.exists("one")
+            ca.write_bytes(self.cluster.ca.read_bytes())
+            self.assertTrue(client.exists("one", timeout=30))
+
 
 class Options(unittest.TestCase):
     def test_what_does_not_fit_together_is_refused(self) -> None:

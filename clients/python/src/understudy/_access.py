@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
-from typing import Optional, Union
+from typing import Optional, Tuple, Union
 
 import grpc
 
@@ -13,41 +13,71 @@ from understudy import errors
 Path = Union[str, "os.PathLike[str]"]
 
 
-def credentials(
-    given: Optional[grpc.ChannelCredentials],
-    tls: bool,
-    ca: Optional[Path],
-    cert: Optional[Path],
-    key: Optional[Path],
-    token: Optional[str],
-) -> Optional[grpc.ChannelCredentials]:
-    """The credentials of all connections; None for plain text. Raises InvalidParams."""
-    files = [f for f in (ca, cert, key) if f is not None]
-    if given is not None:
-        if files or tls or token is not None:
-            raise _wrong("credentials and the tls_ options or token exclude each other; give one of them")
-        return given
-    if (cert is None) != (key is None):
-        raise _wrong("tls_cert and tls_key need each other")
-    if not files and not tls:
-        if token is not None:
-            raise _wrong("a token is sent over TLS only; give tls_ca, or tls=True for the system's authorities")
-        return None
-    channel = grpc.ssl_channel_credentials(_read("tls_ca", ca), _read("tls_key", key), _read("tls_cert", cert))
-    if token is None:
-        return channel
-    if not token or not token.isascii() or not token.isprintable():
-        raise _wrong("token must be printable ASCII, as it stands in the nodes' --roles-tokens")
-    return grpc.composite_channel_credentials(channel, grpc.access_token_call_credentials(token))
+Stamps = Tuple[Tuple[int, int], ...]
 
 
-def _read(option: str, path: Optional[Path]) -> Optional[bytes]:
-    if path is None:
-        return None
-    try:
-        return pathlib.Path(path).read_bytes()
-    except OSError as error:
-        raise _wrong(f"{option} cannot be read: {error}") from None
+class Access:
+    """The credentials of all connections, as its files have them now."""
+
+    def __init__(
+        self,
+        given: Optional[grpc.ChannelCredentials] = None,
+        tls: bool = False,
+        ca: Optional[Path] = None,
+        cert: Optional[Path] = None,
+        key: Optional[Path] = None,
+        token: Optional[str] = None,
+    ) -> None:
+        """Raises InvalidParams for what does not fit together, or cannot be read."""
+        self._files = {name: f for name, f in (("tls_ca", ca), ("tls_cert", cert), ("tls_key", key)) if f is not None}
+        self._token = token
+        self.credentials: Optional[grpc.ChannelCredentials] = given  # None for plain text
+        self._stamps: Stamps = ()
+        if given is not None:
+            if self._files or tls or token is not None:
+                raise _wrong("credentials and the tls_ options or token exclude each other; give one of them")
+            return
+        if (cert is None) != (key is None):
+            raise _wrong("tls_cert and tls_key need each other")
+        if not self._files and not tls:
+            if token is not None:
+                raise _wrong("a token is sent over TLS only; give tls_ca, or tls=True for the system's authorities")
+            return
+        if token is not None and (not token or not token.isascii() or not token.isprintable()):
+            raise _wrong("token must be printable ASCII, as it stands in the nodes' --roles-tokens")
+        try:
+            self._stamps = self._stamp()
+            self.credentials = self._read()
+        except OSError as error:
+            raise _wrong(f"{self._named(error)} cannot be read: {error}") from None
+
+    def renew(self) -> bool:
+        """Reads the files again if they have changed, and says whether that gave new credentials."""
+        if not self._files:
+            return False
+        try:
+            stamps = self._stamp()
+            if stamps == self._stamps:
+                return False
+            self.credentials, self._stamps = self._read(), stamps
+        except OSError:  # being replaced: those of before go on
+            return False
+        return True
+
+    def _stamp(self) -> Stamps:
+        """Tells the contents of files apart, from before they are read."""
+        stats = (os.stat(f) for f in self._files.values())
+        return tuple((s.st_mtime_ns, s.st_size) for s in stats)
+
+    def _read(self) -> grpc.ChannelCredentials:
+        content = {name: pathlib.Path(f).read_bytes() for name, f in self._files.items()}
+        channel = grpc.ssl_channel_credentials(content.get("tls_ca"), content.get("tls_key"), content.get("tls_cert"))
+        if self._token is None:
+            return channel
+        return grpc.composite_channel_credentials(channel, grpc.access_token_call_credentials(self._token))
+
+    def _named(self, error: OSError) -> str:
+        return next((name for name, f in self._files.items() if str(f) == str(error.filename)), "a file")
 
 
 def _wrong(detail: str) -> errors.Error:

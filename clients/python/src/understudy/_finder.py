@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import grpc
 
-from understudy import _wire, errors
+from understudy import _access, _wire, errors
 from understudy.types import Leader, now
 from understudy.v1 import client_pb2
 
@@ -92,15 +92,15 @@ class Finder:
         self,
         addresses: Sequence[str],
         cluster_id: str,
-        credentials: Optional[grpc.ChannelCredentials],
+        access: _access.Access,
         max_message: int,
     ) -> None:
         self._cluster_id = cluster_id
-        self._credentials = credentials
+        self._access = access
         self._max_message = max_message
         self._search = threading.Lock()
         self._lock = threading.Lock()  # guards what follows; a leaf
-        self._nodes: List[Node] = [Node(a, credentials, max_message) for a in dict.fromkeys(addresses)]
+        self._nodes: List[Node] = [self._connect(a) for a in dict.fromkeys(addresses)]
         self._configured = len(self._nodes)
         self._current: Optional[Tuple[Node, Leader]] = None
         self._searched = 0.0  # when a search ended
@@ -112,6 +112,9 @@ class Finder:
         self._refusal: Optional[errors.Error] = None  # with which a node has refused this client, in the last search
         self._foreign = False  # a node of another one has
         self._closed = False
+
+    def _connect(self, address: str) -> Node:
+        return Node(address, self._access.credentials, self._max_message)
 
     def current(self) -> Optional[Tuple[Node, Leader]]:
         with self._lock:
@@ -155,7 +158,7 @@ class Finder:
                 return None
             if len(self._nodes) >= self._configured + MAX_LEARNED:
                 self._nodes.pop(self._configured)  # calls in progress keep it alive
-            node = Node(address, self._credentials, self._max_message)
+            node = self._connect(address)
             self._nodes.append(node)
             return node
 
@@ -203,7 +206,10 @@ class Finder:
             asked.append(future)
             future.add_done_callback(lambda done: answers.put((node, done)))
 
+        renewed = self._access.renew()  # a connection keeps the certificates that it began with
         with self._lock:
+            if renewed:
+                self._nodes = [self._connect(n.address) for n in self._nodes]  # calls in progress keep the others alive
             nodes = list(self._nodes)
             self._refusal = None
         for node in nodes:
