@@ -34,6 +34,8 @@ type memory struct {
 	// LastTerm is the last one in which anybody committed, in this journal or one that it
 	// descends from. If etcd goes back, the terms after that go on behind it.
 	LastTerm metadata.Term `json:"last_term,omitempty"`
+	// Cluster is etcd's own id, which a restored backup has not; 0 if it is not known.
+	Cluster uint64 `json:"etcd_cluster,omitempty"`
 	// Owner is the id of the node in which etcd is embedded, if it makes space there.
 	Owner string `json:"etcd_owner,omitempty"`
 	// History is the journal's, and Ancestors those that it descends from.
@@ -123,7 +125,7 @@ func (c *companions) look(ctx context.Context, n *Node, at journal.Cursor) {
 		c.setCompared(true)
 	}
 	n.enlist(ctx, nodes, list, view.Cursor.Head)
-	m := memory{At: make(map[string]string), History: view.Cursor.Head.History}
+	m := memory{At: make(map[string]string), History: view.Cursor.Head.History, Cluster: view.Cluster}
 	for _, absent := range list {
 		if absent.ID != n.ID && absent.RPC != "" {
 			m.At[absent.ID] = absent.RPC

@@ -287,7 +287,7 @@ func (n *Node) followerConfig() follower.Config {
 	c.Reader = n.reader()
 	c.Snapshot, c.Options, c.Log, c.MaxLagBytes = snapshots{n}, n.Options, n.Log, n.MaxJournalBytes
 	c.Changed, c.Random, c.Clock = func(string) { n.poke() }, n.Random, n.Clock
-	c.Diverged, c.Descent = n.saver.keepDiverged, n.companions.descent
+	c.Diverged, c.Descent, c.Cluster = n.saver.keepDiverged, n.companions.descent, n.companions.known().Cluster
 	return c
 }
 

@@ -38,6 +38,7 @@ func Controls() []Control {
 		{"internal/service", "^TestNothingIsCopiedToAnSSDThatIsToBeWiped$", "wiped-copies"},
 		{"promote", "^TestPauseHoldsFoundingsBack$/^head_deleted$", "founding-pause"},
 		{"promote", "^TestFoundedBesideAPrimaryThatWasDeposed$", "lapsed-primaries"},
+		{"promote", "^TestRestartOnARestoredEtcd$/^another_etcd$", "other-etcd"},
 		{"promote", "^TestTermsOfALostBranchAreNotUsedAgain$", "lost-terms"},
 		{"promote", "^TestARollbackToALaterHead$", "steady-sign"},
 		{"promote", "^TestRefoundFromABackup$", "announced-losses"},

@@ -46,6 +46,8 @@ type Config struct {
 	// Descent returns what a history descends from, as far as this node remembers; nil
 	// for nothing.
 	Descent func(journal.History) []journal.Ancestor
+	// Cluster is the id of the etcd in which the journal stood last; 0 if that is not known.
+	Cluster uint64
 	// FullSyncInterval is how often the leases in etcd are compared with the
 	// state.
 	FullSyncInterval time.Duration
@@ -91,7 +93,7 @@ type Follower struct {
 // primary, or nil for a node that begins.
 func New(c Config, store *metadata.Store, at journal.Cursor) *Follower {
 	f := &Follower{
-		Config: c, store: store, at: at, learned: c.Clock(), heard: c.Clock(), steady: c.Clock(), why: journal.ReasonStart,
+		Config: c, store: store, at: at, learned: c.Clock(), heard: c.Clock(), steady: c.Clock(), why: journal.ReasonStart, cluster: c.Cluster,
 		loads: make(map[journal.Reason]int), moved: make(chan struct{}),
 	}
 	f.complete = store != nil

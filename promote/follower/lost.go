@@ -156,6 +156,7 @@ func (f *Follower) setLoss(l Loss) {
 func (f *Follower) found(v journal.View) {
 	f.mu.Lock()
 	was := f.loss.Err
+	f.wasLost = f.wasLost || f.cluster != 0 && f.cluster != v.Cluster // a backup that the state fits
 	f.loss, f.shaken, f.cluster = Loss{}, false, v.Cluster
 	f.mu.Unlock()
 	if was != nil {

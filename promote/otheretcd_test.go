@@ -1,0 +1,62 @@
+package promote_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/understudy-store/understudy/etcdtest"
+)
+
+// A node restarts with a file that fits the journal in etcd, and the primary that may have
+// gone on from there is silent. In an etcd with another id, which is a restored backup, the
+// node gives out no memory that is free in its state: the primary may have given it out.
+func TestRestartOnARestoredEtcd(t *testing.T) {
+	t.Parallel()
+	for name, restored := range map[string]bool{"the same etcd": false, "another etcd": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, dir := newCluster(t, etcdtest.Start(t)), t.TempDir()
+			a := w.start("a")
+			w.serving(a).mount()
+			a.put(keys("k", 5)...)
+			b := w.start("b", stateIn(dir, time.Hour))
+			w.promotable(b)
+			w.know(a, b)
+			w.equal(a, b)
+			b.end()
+			a.vanish()
+			if restored {
+				otherEtcd(t, dir)
+			}
+			b = w.start("b", stateIn(dir, time.Hour))
+			w.serving(b).has(keys("k", 5)...)
+			if s := b.Store().Stats(); s.Quarantined+s.Busy >= s.Capacity != restored {
+				t.Errorf("%d bytes are in quarantine and %d in use, of %d; want all of them %v", s.Quarantined, s.Busy, s.Capacity, restored)
+			}
+		})
+	}
+}
+
+// otherEtcd has a node remember another etcd than it is going to find.
+func otherEtcd(t *testing.T, dir string) {
+	t.Helper()
+	file := filepath.Join(dir, "cluster")
+	var memory map[string]any
+	kept, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(kept, &memory)
+	}
+	if err != nil || memory["etcd_cluster"] == nil {
+		t.Fatalf("the node remembers %s (%v), want etcd's id", kept, err)
+	}
+	memory["etcd_cluster"] = 1
+	if kept, err = json.Marshal(memory); err == nil {
+		err = os.WriteFile(file, kept, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
