@@ -14,7 +14,7 @@ import (
 // on, this client pings the server, and mounts its SSD again when the server has
 // forgotten it.
 //
-// Errors: NotSupported unless the server runs with --enable_offload.
+// Errors: OffloadDisabled unless the server runs with --enable_offload.
 func (c *Client) MountLocalDiskSegment(ctx context.Context, enableOffloading bool) error {
 	return c.alone(ctx, opMountLocalDiskSegment, func(ctx context.Context) error {
 		_, _, err := ask[pb.MountLocalDiskSegmentResponse](ctx, c, opMountLocalDiskSegment, &pb.MountLocalDiskSegmentRequest{

@@ -71,12 +71,13 @@ func (s *Store) PrepareClose(client segment.ClientID, id segment.ID, until Time)
 	return &CloseSegment{Number: p.Number, Until: max(until, 1)}, nil
 }
 
-// Closed reports whether a segment is mounted, and closed.
-func (s *Store) Closed(id segment.ID) bool {
+// Closed reports whether a segment is mounted, and closed; and whether that is so for a
+// drain, which unmounts nothing.
+func (s *Store) Closed(id segment.ID) (closed, drains bool) {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
 	p := s.mounts.byID[id]
-	return p != nil && p.closes() != 0
+	return p != nil && p.closes() != 0, p != nil && p.drains()
 }
 
 // SegmentsToUnmount returns, in order, the numbers of closed segments whose grace period

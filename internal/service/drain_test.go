@@ -3,6 +3,7 @@ package service_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/segment"
 )
 
 // draining has the loops of a primary run beside f, with segments x and y.
@@ -72,6 +74,10 @@ func TestDrain(t *testing.T) {
 		}
 		id, err := f.CreateDrainJob(t.Context(), metadata.Drain{Segments: []string{"x"}, Targets: []string{"y"}, Concurrency: 4})
 		want(t, "CreateDrainJob", err, errs.OK)
+		again := segment.Spec{ID: segment.ID{10}, Name: "x", Base: 10 << 40, Size: 1 << 20, Endpoint: "x:1", Protocol: "tcp", Client: owner(10)}
+		if err := f.MountSegment(t.Context(), again); errs.KindOf(err) != errs.Unavailable || !strings.Contains(err.Error(), "cancel the drain job") {
+			t.Errorf("a mount of a segment that is being drained: got %v, want what to do", err)
+		}
 		time.Sleep(1500 * time.Millisecond)
 		if d := f.drainJob(t, id); d.Active != 4 || d.Blocked != 1 || d.Status != metadata.DrainRunning {
 			t.Errorf("got %+v; want 4 moves under way, and one object that is leased", d)

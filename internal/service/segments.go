@@ -22,7 +22,10 @@ func (m *Master) MountSegment(ctx context.Context, spec segment.Spec) error {
 		return err
 	}
 	err := m.mountAlone(ctx, func(ctx context.Context) error {
-		if m.Store.Closed(spec.ID) {
+		switch closed, drains := m.Store.Closed(spec.ID); {
+		case drains:
+			return errs.New(errs.Unavailable, "MountSegment", "segment %v is drained, or being drained; unmount it first, or cancel the drain job while it runs", spec.ID)
+		case closed:
 			return errs.New(errs.Unavailable, "MountSegment", "segment %v takes no new objects and is unmounted soon; mount it again then", spec.ID)
 		}
 		if err := m.mount(ctx, []segment.Spec{spec}); err != nil {

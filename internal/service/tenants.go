@@ -6,6 +6,7 @@ import (
 	"maps"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rs/zerolog"
 
@@ -26,8 +27,8 @@ func (on Tenants) Of(named string) string {
 	return named
 }
 
-// CheckTenant refuses a name that no tenant can have (C++ master): one that begins
-// with an underscore, or has control characters.
+// CheckTenant refuses a name that no tenant can have: one that begins with an underscore,
+// or has control characters (C++ master), or is not UTF-8, which gRPC could not carry.
 func CheckTenant(op, name string) error {
 	if len(name) > metadata.MaxTenantBytes {
 		return errs.New(errs.InvalidParams, op, "the tenant's name has %d bytes, at most %d are possible", len(name), metadata.MaxTenantBytes)
@@ -36,8 +37,8 @@ func CheckTenant(op, name string) error {
 	for i := range len(name) {
 		reserved = reserved || name[i] < 0x20 || name[i] == 0x7f
 	}
-	if reserved {
-		return errs.New(errs.InvalidParams, op, "the tenant's name is %q; it must not begin with '_', nor have control characters", name)
+	if reserved || !utf8.ValidString(name) {
+		return errs.New(errs.InvalidParams, op, "the tenant's name is %q; it must be UTF-8, not begin with '_', and have no control characters", name)
 	}
 	return nil
 }

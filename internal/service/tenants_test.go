@@ -128,7 +128,7 @@ func TestCallsOfTenants(t *testing.T) {
 		t.Errorf("a quota while tenants are off: got %v, want NotSupported", err)
 	}
 	f = newFixture(t, withTenants)
-	for _, name := range []string{"_red", "re\x00d", "\x7f"} {
+	for _, name := range []string{"_red", "re\x00d", "\x7f", "m\xfcnchen"} {
 		if err := f.SetQuota(t.Context(), name, 1); errs.KindOf(err) != errs.InvalidParams {
 			t.Errorf("tenant %q: got %v, want InvalidParams", name, err)
 		}

@@ -75,7 +75,7 @@ type ClientServiceClient interface {
 	// client expires. From then on the client must ping. Mounting it again sets
 	// enable_offloading anew.
 	//
-	// Errors: NOT_SUPPORTED unless the server runs with --enable_offload.
+	// Errors: UNABLE_OFFLOAD unless the server runs with --enable_offload.
 	MountLocalDiskSegment(ctx context.Context, in *MountLocalDiskSegmentRequest, opts ...grpc.CallOption) (*MountLocalDiskSegmentResponse, error)
 	// OffloadObjectHeartbeat says whether a client takes objects to copy to its
 	// SSD, and takes those that wait: objects in the client's own memory, from
@@ -253,7 +253,7 @@ type ClientServiceServer interface {
 	// client expires. From then on the client must ping. Mounting it again sets
 	// enable_offloading anew.
 	//
-	// Errors: NOT_SUPPORTED unless the server runs with --enable_offload.
+	// Errors: UNABLE_OFFLOAD unless the server runs with --enable_offload.
 	MountLocalDiskSegment(context.Context, *MountLocalDiskSegmentRequest) (*MountLocalDiskSegmentResponse, error)
 	// OffloadObjectHeartbeat says whether a client takes objects to copy to its
 	// SSD, and takes those that wait: objects in the client's own memory, from

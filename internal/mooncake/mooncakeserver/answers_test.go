@@ -79,6 +79,14 @@ func TestAnswersOfPutsAreBounded(t *testing.T) {
 			t.Fatalf("of %d puts one got %d, want INVALID_PARAMS", items, r.Failure)
 		}
 	}
+	put(t, c, 7, "a")
+	upserts := puts
+	upserts.Keys, upserts.Sizes = append([]string{"a"}, puts.Keys...), append([]uint64{1}, puts.Sizes...)
+	for _, r := range ask(t, c, g.BatchUpsertStart, upserts) { // of a nothing is left
+		if r.Failure != errs.Unresolved.Number() {
+			t.Fatalf("of %d upserts one got %d, want that its outcome is not known", items+1, r.Failure)
+		}
+	}
 	puts.Keys, puts.Sizes = puts.Keys[:100], puts.Sizes[:100]
 	for _, r := range ask(t, c, g.BatchPutStart, puts) {
 		if r.Failure != 0 || len(r.Value.Replicas) != segments {
