@@ -172,7 +172,7 @@ func TestRates(t *testing.T) {
 		t.Errorf("the first time: got %+v, want no rates", r)
 	}
 	r := w.compare("a", 12*time.Second, after)
-	want := topResult{NodeID: "a", Seconds: 2, Calls: 3, Puts: 5, Reads: 4, HitRate: 50, Removals: 1, Commits: 10, CommitMS: r.CommitMS, Clients: 3, asked: true, commits: true}
+	want := topResult{NodeID: "a", Seconds: 2, Calls: 3, Puts: 5, Reads: 4, HitRate: 50, Deletes: 1, Commits: 10, CommitMS: r.CommitMS, Clients: 3, asked: true, commits: true}
 	if got, _ := json.Marshal(r); !slices.Equal(got, encoded(t, want)) || r.CommitMS < 9.99 || r.CommitMS > 10.01 {
 		t.Errorf("got %+v, want %+v", r, want)
 	}

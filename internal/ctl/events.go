@@ -99,6 +99,9 @@ func (e *follower) once(ctx context.Context, cmd *cobra.Command, all nodes) erro
 		if err == nil || errors.Is(err, io.EOF) {
 			e.head(w)
 		}
+		if err == nil {
+			e.until = event.GetClusterTimeMs()
+		}
 		switch {
 		case errors.Is(err, io.EOF):
 			e.hint(cmd)
@@ -121,16 +124,17 @@ func (e *follower) once(ctx context.Context, cmd *cobra.Command, all nodes) erro
 
 // recent leaves out what is older than --since allows.
 func (e *follower) recent(events []*pb.EventsResponse) []*pb.EventsResponse {
-	if e.since == 0 || len(events) == 0 {
+	if e.since == 0 {
 		return events
 	}
-	from := events[len(events)-1].GetClusterTimeMs() - e.since.Milliseconds()
+	from := e.until - e.since.Milliseconds()
 	return slices.DeleteFunc(events, func(event *pb.EventsResponse) bool { return event.GetClusterTimeMs() < from })
 }
 
 // A subject is what --mention and the like name.
 type subject struct {
 	name    string
+	tenant  string   // whose key it is; empty if it may be that of any
 	objects []string // ids of the newest objects with that key
 }
 
@@ -155,8 +159,12 @@ func (s *subject) in(event *pb.EventsResponse) bool {
 		return false
 	}
 	if names(content, s.name) || strings.HasPrefix(event.GetText(), "job "+s.name+" ") {
-		var object struct{ Key, ID string }
-		if json.Unmarshal([]byte(event.GetJson()), &object) == nil && object.Key == s.name && object.ID != "" {
+		var object struct{ Tenant, Key, ID string }
+		err := json.Unmarshal([]byte(event.GetJson()), &object)
+		if err == nil && s.tenant != "" && object.Tenant != "" && object.Tenant != s.tenant {
+			return false
+		}
+		if err == nil && object.Key == s.name && object.ID != "" {
 			s.objects = append(s.objects[max(0, len(s.objects)-most):], object.ID)
 		}
 		return true

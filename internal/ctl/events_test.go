@@ -18,6 +18,32 @@ func TestEventsMentionDrains(t *testing.T) {
 	}
 }
 
+// A key of one tenant is not that of another.
+func TestEventsOfATenant(t *testing.T) {
+	put := func(tenant, id string) *pb.EventsResponse {
+		return &pb.EventsResponse{Type: "PUT_START", Json: `{"Tenant":"` + tenant + `","Key":"k","ID":"` + id + `"}`}
+	}
+	remove := &pb.EventsResponse{Type: "REMOVE", Json: `{"Removals":[{"ID":"17"}]}`}
+	for tenant, want := range map[string]bool{"red": false, "blue": true, "": true} {
+		s := &subject{name: "k", tenant: tenant}
+		if got := s.in(put("blue", "17")); got != want {
+			t.Errorf("a put of tenant blue, for tenant %q: got %v, want %v", tenant, got, want)
+		}
+		if got := s.in(remove); got != want {
+			t.Errorf("its removal, for tenant %q: got %v, want %v", tenant, got, want)
+		}
+	}
+}
+
+// --since counts from the newest event there is, of whatever kind.
+func TestSince(t *testing.T) {
+	f := &follower{since: 30 * time.Second, until: 100_000}
+	got := f.recent([]*pb.EventsResponse{{ClusterTimeMs: 69_999}, {ClusterTimeMs: 70_000}})
+	if len(got) != 1 || got[0].GetClusterTimeMs() != 70_000 {
+		t.Errorf("got %v, want the event of 70 s alone", got)
+	}
+}
+
 // Programs read events by these names: they stay. What stands in "event" is in
 // internal/app/testdata/events.golden.
 func TestEventLine(t *testing.T) {

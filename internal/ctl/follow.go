@@ -25,6 +25,7 @@ type follower struct {
 	about   []*subject    // only events that name each of these; empty for all
 	times   *wallTimes    // of the newest survey
 	passed  []string      // types that have come
+	until   int64         // cluster time of the newest event that has come, wanted or not
 	from    uint64        // sequence to ask for next; 0 until a node has answered
 	of      uint64        // events of it that are printed
 	seen    uint64        // events of it that have come from the node asked now

@@ -172,6 +172,9 @@ does that first, and asks; elsewhere it needs --yes.`,
 	how := removal(cmd)
 	sure := f.bindSure(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if f.tenant == "" && cmd.Flags().Changed("tenant") {
+			return cli.Misusef("--tenant is empty; leave it out to remove the objects of all tenants")
+		}
 		const consequence = "this removes all objects of the cluster, or of the tenant that --tenant names"
 		return sure.then(cmd, consequence, func() (matches, error) { return f.countAll(cmd) }, func() error {
 			return f.removeMany(cmd, func(ctx context.Context, s *session) (client.RemovalResult, error) {

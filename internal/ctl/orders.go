@@ -104,8 +104,8 @@ none takes over from a primary that is gone, except that primary itself when it 
 back. masterctl handover works as ever. Status shows the pause as a warning.`,
 		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if lasts <= 0 {
-				return cli.Misusef("--for is %v: it must be above 0", lasts)
+			if lasts < time.Second {
+				return cli.Misusef("--for is %v: it must be 1s at least", lasts)
 			}
 			return f.pauseFor(cmd, lasts, "automatic takeover is paused for "+cli.Days(lasts))
 		},

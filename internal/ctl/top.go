@@ -21,8 +21,8 @@ type topResult struct {
 	Calls     float64 `json:"calls_per_s"`
 	Puts      float64 `json:"puts_per_s"`
 	Reads     float64 `json:"reads_per_s"`
-	HitRate   float64 `json:"hit_rate"` // percent of the keys that were asked for; 0 if none was
-	Removals  float64 `json:"removals_per_s"`
+	HitRate   float64 `json:"hit_rate"`            // percent of the keys that were asked for; 0 if none was
+	Deletes   float64 `json:"delete_events_per_s"` // one may remove many objects
 	Evictions float64 `json:"evictions_per_s"`
 	Renewals  float64 `json:"renewals_per_s"`
 	Commits   float64 `json:"commits_per_s"`
@@ -40,7 +40,7 @@ var rates = []struct {
 }{
 	{[]string{"master_put_start_requests_total", "master_batch_put_start_items_total"}, func(r *topResult) *float64 { return &r.Puts }},
 	{[]string{"total_get_nums_"}, func(r *topResult) *float64 { return &r.Reads }},
-	{[]string{"understudy_delete_events_total"}, func(r *topResult) *float64 { return &r.Removals }},
+	{[]string{"understudy_delete_events_total"}, func(r *topResult) *float64 { return &r.Deletes }},
 	{[]string{"master_evicted_key_count"}, func(r *topResult) *float64 { return &r.Evictions }},
 	{[]string{"understudy_renewals_committed_total"}, func(r *topResult) *float64 { return &r.Renewals }},
 	{[]string{"understudy_commit_duration_seconds_count"}, func(r *topResult) *float64 { return &r.Commits }},
@@ -150,8 +150,8 @@ func (r *topResult) print(w io.Writer) {
 		return
 	}
 	fmt.Fprintf(w, "%s, term %d, %s\n\n", r.NodeID, r.Status.Leader.Term, cli.Things(int(r.Clients), "client"))
-	t := cli.NewTable(w, "CALLS", "PUTS", "READS", "HIT RATE", "REMOVALS", "EVICTED", "RENEWALS", "COMMITS", "A COMMIT", "WAITING")
-	t.Row(rate(r.Calls), rate(r.Puts), rate(r.Reads), known(r.asked, "%.1f %%", r.HitRate), rate(r.Removals), rate(r.Evictions), rate(r.Renewals), rate(r.Commits),
+	t := cli.NewTable(w, "CALLS", "PUTS", "READS", "HIT RATE", "DELETE EVENTS", "EVICTED", "RENEWALS", "COMMITS", "A COMMIT", "WAITING")
+	t.Row(rate(r.Calls), rate(r.Puts), rate(r.Reads), known(r.asked, "%.1f %%", r.HitRate), rate(r.Deletes), rate(r.Evictions), rate(r.Renewals), rate(r.Commits),
 		known(r.commits, "%.1f ms", r.CommitMS), fmt.Sprintf("%.0f", r.Waiting))
 	t.End()
 	fmt.Fprintln(w)

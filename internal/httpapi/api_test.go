@@ -155,6 +155,11 @@ func TestRemoveAll(t *testing.T) {
 			t.Errorf("POST %s: got %d %s, want 200 %s", step.target, code, body, step.want)
 		}
 	}
+	for _, want := range []string{`"request":"","peer":"192.0.2.1:1234","objects":2,"result":"OK"`, `"objects":0,"result":"OK"`, `"objects":1,"result":"OK"`} {
+		if !strings.Contains(r.log.String(), want) {
+			t.Errorf("the audit has no %s:\n%s", want, r.log.String())
+		}
+	}
 	if code, _, _ := r.request(http.MethodGet, "/api/v1/remove_all"); code != http.StatusMethodNotAllowed {
 		t.Errorf("GET removes: got %d, want %d", code, http.StatusMethodNotAllowed)
 	}

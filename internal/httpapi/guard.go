@@ -53,7 +53,7 @@ func (a API) guarded(next http.Handler) http.Handler {
 			}
 		}
 		if err != nil {
-			a.audit(refusals, r, who, "a call was refused", errs.KindOf(err).String())
+			a.audit(refusals, r, who, "a call was refused", errs.KindOf(err).String(), nil)
 			writeText(w, http.StatusForbidden, err.Error())
 			return
 		}
@@ -63,11 +63,11 @@ func (a API) guarded(next http.Handler) http.Handler {
 		}
 		ordered := &orderWriter{ResponseWriter: w, result: errs.Internal.String()} // if it panics
 		defer func() {
-			if ordered.code < http.StatusBadRequest {
-				a.audit(&a.Log, r, who, "an order was given", ordered.result)
-			} else { // anybody may give such without end
-				a.audit(idle, r, who, "an order was given", ordered.result)
+			var log interface{ Info() *zerolog.Event } = &a.Log
+			if ordered.code >= http.StatusBadRequest { // anybody may give such without end
+				log = idle
 			}
+			a.audit(log, r, who, "an order was given", ordered.result, ordered.removed)
 		}()
 		next.ServeHTTP(ordered, r)
 		ordered.answered(http.StatusOK)
@@ -89,8 +89,9 @@ func Shielded(hosts []string, next http.Handler) http.Handler {
 // An orderWriter notes what an order is answered with.
 type orderWriter struct {
 	http.ResponseWriter
-	code   int
-	result string
+	code    int
+	result  string
+	removed *int // objects; nil if the order removes none
 }
 
 func (w *orderWriter) WriteHeader(code int) {
@@ -120,10 +121,13 @@ func (w *orderWriter) answered(code int) {
 }
 
 // audit logs what became of a request.
-func (a API) audit(log interface{ Info() *zerolog.Event }, r *http.Request, who access.Identity, what, result string) {
+func (a API) audit(log interface{ Info() *zerolog.Event }, r *http.Request, who access.Identity, what, result string, removed *int) {
 	line := log.Info().Str("part", "audit").Str("order", r.Method+" "+start(r.URL.Path)).Str("request", start(r.URL.RawQuery)).Str("peer", r.RemoteAddr)
 	if a.Callers != nil {
 		line.Str("identity", who.Name).Stringer("role", who.Role)
+	}
+	if removed != nil {
+		line.Int("objects", *removed)
 	}
 	line.Str("result", result).Msg(what)
 }
