@@ -38,7 +38,7 @@ demo:
 drills: ## all fault drills in full, more seeds than in CI, then each safeguard left out
 	go run ./cmd/lab drill run --all
 	go run ./cmd/lab drill run 1 2 3 25 --own-etcd
-	go run ./cmd/lab drill run 1 2 3 9 13 --protocol mooncake
+	go run ./cmd/lab drill run 1 2 3 9 13 15 16 --protocol mooncake
 	go test ./lab/sim -run 'Seeds|Replay' -sim.runs=400 -sim.replays=40
 	go run ./cmd/lab drill controls
 	go test ./lab/sim -run Controls -sim.controls=all
