@@ -74,6 +74,19 @@ func TestEachObjectIsOfItsKind(t *testing.T) {
 	}
 }
 
+// The chart's notes give a command that finds the nodes as the chart sets them up.
+func TestNotesGiveACommandThatWorks(t *testing.T) {
+	files, err := render(t, "{etcd: {endpoints: [e1:2379]}, clusterID: prod, ports: {rpc: 6000}}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range files {
+		if strings.HasSuffix(name, "NOTES.txt") && (!strings.Contains(text, "masterctl status") || !strings.Contains(text, "--cluster-id=prod --address=") || !strings.Contains(text, ".svc:6000")) {
+			t.Errorf("the notes give:\n%s\nwant a command with the cluster's id and a node's address", text)
+		}
+	}
+}
+
 // What docker compose config checks: the file is of the compose specification, and what it
 // refers to is there.
 func TestComposeFileIsOfItsSpecification(t *testing.T) {

@@ -200,6 +200,7 @@ func (a *App) RPCAddress() string { return a.cfg.Node.AdvertiseAddress }
 // Run serves until the context ends, then hands over if it can, and stops.
 func (a *App) Run(ctx context.Context) (err error) {
 	defer a.closeListeners()
+	defer a.renewCerts(ctx)() // also while this node waits for etcd, or to join it
 	etcd, err := a.openEtcd(ctx)
 	if err != nil && ctx.Err() != nil {
 		a.log.Info().Err(err).Msg("stopped before etcd answered")
@@ -251,6 +252,18 @@ func (a *App) Run(ctx context.Context) (err error) {
 	return err
 }
 
+// renewCerts reads new certificates until the returned function is called.
+func (a *App) renewCerts(ctx context.Context) (end func()) {
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // servers outlive the node
+	var g errgroup.Group
+	g.Go(func() error { return a.certs.Run(ctx) })
+	g.Go(func() error { return a.etcdCerts.Run(ctx) })
+	return func() {
+		stop()
+		_ = g.Wait() // the end of the context
+	}
+}
+
 // wire makes the node, and what serves and shows it. etcd is nil for a lone node.
 func (a *App) wire(etcd *etcdConn) error {
 	if etcd == nil {
@@ -273,8 +286,6 @@ func (a *App) startServers(servers context.Context, g *errgroup.Group) {
 	g.Go(func() error { return a.serveHTTP(servers) })
 	g.Go(func() error { return a.serveMetadata(servers) })
 	g.Go(func() error { return a.servePublisher(servers) })
-	g.Go(func() error { return a.certs.Run(servers) })
-	g.Go(func() error { return a.etcdCerts.Run(servers) })
 	g.Go(func() error { return a.callers.Run(servers) })
 	g.Go(func() error { return a.metrics.Run(servers) })
 	g.Go(func() error { return a.recorder.Run(servers) })

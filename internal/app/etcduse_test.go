@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -87,6 +89,23 @@ func TestQuotaWarnings(t *testing.T) {
 			t.Errorf("%d of %d: got %q, want a warning: %t", tt.size, tt.quota, got, tt.want)
 		}
 	}
+}
+
+// While a node waits for etcd it reads new certificates: those that it has may be why it waits.
+func TestNewCertificatesBeforeEtcdAnswers(t *testing.T) {
+	t.Parallel()
+	c := secure(settings(config.Primary, "a", []string{"http://" + etcdtest.UnusedAddress()}), nodeFiles(t, newAuthority(t)))
+	c.Node.StateDir = t.TempDir()
+	if err := os.WriteFile(filepath.Join(c.Node.StateDir, "state"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := run(t, c)
+	a.says("this node waits for etcd, as it holds a state")
+	fresh := nodeFiles(t, newAuthority(t))
+	replace(t, fresh.Key, c.Security.Key)
+	replace(t, fresh.Cert, c.Security.Cert)
+	replace(t, fresh.CA, c.Security.CA)
+	a.says("new certificates are in use")
 }
 
 // A node that holds a state waits for an etcd that is away when it starts, answers over HTTP

@@ -41,7 +41,7 @@ func (a *App) runWitness(ctx context.Context, etcd *etcdConn) error {
 	context.AfterFunc(etcd.failed(), func() { cancel(context.Cause(etcd.failed())) })
 	g, serving := errgroup.WithContext(running)
 	for _, part := range []func(context.Context) error{
-		w.serveHTTP, w.key().Run, w.makeSpace, a.certs.Run, a.callers.Run, a.notifySystemd,
+		w.serveHTTP, w.key().Run, w.makeSpace, a.callers.Run, a.notifySystemd,
 	} {
 		g.Go(func() error { return part(serving) })
 	}

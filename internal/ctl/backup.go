@@ -58,7 +58,11 @@ objects, only where they are: it is of use as long as the hosts keep their memor
 					return err
 				}
 				var result backupResult
-				if err = n.reach(ctx, all.primary()); err == nil {
+				upTo, away := all.acknowledged()
+				if away != "" {
+					cmd.PrintErrf("warning: the primary %s does not answer from here: what it acknowledged last may be missing\n", away)
+				}
+				if err = n.reach(ctx, upTo); err == nil {
 					result, err = n.backup(ctx, args[0])
 				}
 				if err != nil {
@@ -97,15 +101,28 @@ func (ns nodes) toSave(id string) (*node, error) {
 	}), nil
 }
 
-// reach waits until the node has applied what the primary had, nil for none, when it
-// was asked: a backup has all that was acknowledged before.
-func (n *node) reach(ctx context.Context, primary *node) error {
-	if primary == nil || primary == n {
+// acknowledged returns the sequence that holds all that was acknowledged when the nodes were
+// asked. If the primary did not answer, that is the head that they saw last, and its id comes
+// with it.
+func (ns nodes) acknowledged() (sequence uint64, away string) {
+	if primary := ns.primary(); primary != nil {
+		return primary.status.GetState().GetSequence(), ""
+	}
+	for _, n := range ns.answering() {
+		sequence = max(sequence, n.status.GetJournal().GetCommittedSequence())
+		away = cmp.Or(away, n.status.GetLeaderNodeId())
+	}
+	return sequence, away
+}
+
+// reach waits until the node has applied a sequence.
+func (n *node) reach(ctx context.Context, sequence uint64) error {
+	if sequence <= n.status.GetState().GetSequence() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	_, err := n.admin.Digest(ctx, &pb.DigestRequest{Sequence: primary.status.GetState().GetSequence()})
+	_, err := n.admin.Digest(ctx, &pb.DigestRequest{Sequence: sequence})
 	if err != nil && errs.KindOf(adminError(err)) != errs.InvalidParams { // it is far beyond that already
 		return readError(err)
 	}

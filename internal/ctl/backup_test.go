@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/internal/cli"
 	"github.com/understudy-store/understudy/lab/clitest"
 	"github.com/understudy-store/understudy/promote/statefile"
@@ -32,6 +33,23 @@ func testBackup(t *testing.T) {
 	run(t, "backup", name, "--force", "--node=nobody").Want(t, cli.StatusFailed, `no node "nobody"`)
 	if list, err := os.ReadDir(dir); err != nil || len(list) != 1 {
 		t.Errorf("got files %v, %v; want the backup alone", list, err)
+	}
+}
+
+// A primary that does not answer may have acknowledged more than the standbys have read: a
+// backup waits for what is known of it, and says so.
+func TestWhatABackupWaitsFor(t *testing.T) {
+	answer := func(role pb.Role, applied, head uint64) *node {
+		return &node{status: &pb.StatusResponse{
+			Node: &pb.Node{Role: role}, LeaderNodeId: "a", State: &pb.StateStatus{Sequence: applied}, Journal: &pb.JournalStatus{CommittedSequence: head},
+		}}
+	}
+	away := nodes{{id: "a"}, answer(pb.Role_ROLE_STANDBY, 5, 7), answer(pb.Role_ROLE_STANDBY, 6, 6)}
+	if upTo, who := away.acknowledged(); upTo != 7 || who != "a" {
+		t.Errorf("without the primary: got %d, %q; want 7, and that a is away", upTo, who)
+	}
+	if upTo, who := append(away, answer(pb.Role_ROLE_PRIMARY, 9, 9)).acknowledged(); upTo != 9 || who != "" {
+		t.Errorf("with the primary: got %d, %q; want what it has, 9", upTo, who)
 	}
 }
 

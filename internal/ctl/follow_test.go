@@ -40,8 +40,11 @@ func testFollowed(t *testing.T, follow *clitest.Background) {
 	lines := timeless(follow.Out.String())
 	first := clitest.Decode[eventResult](t, clitest.Outcome{Out: lines[0]})
 	all := run(t, "events", "-o", "json", "--from", strconv.FormatUint(first.Sequence, 10)).Want(t, cli.StatusOK)
-	if there := timeless(all.Out); len(there) < len(lines) || !slices.Equal(lines, there[:len(lines)]) {
-		t.Errorf("followed were\n%s\nand etcd has\n%s", strings.Join(lines, "\n"), all.Out)
+	there := timeless(all.Out)
+	for i, line := range lines {
+		if i >= len(there) || line != there[i] {
+			t.Fatalf("line %d of what was followed, of %d, is\n%s\nand etcd has %d:\n%s", i, len(lines), line, len(there), strings.Join(there[i:min(i+2, len(there))], "\n"))
+		}
 	}
 }
 

@@ -161,15 +161,19 @@ type view struct {
 	Body    any
 }
 
+// scheme is how other nodes are reached: as this one is.
+func scheme(r *http.Request) string {
+	if r.TLS != nil {
+		return "https://"
+	}
+	return "http://"
+}
+
 func (c *console) show(p page) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v := view{page: p, Pages: pages(), Node: c.Brief(), Cluster: c.Cluster, Version: c.Version, Now: c.Now().UTC()}
 		if l := v.Node.Leader; l != nil && l.NodeID != v.Node.NodeID && l.HTTP != "" {
-			scheme := "http://"
-			if r.TLS != nil {
-				scheme = "https://"
-			}
-			v.Primary = scheme + l.HTTP + "/console/" + p.Name
+			v.Primary = scheme(r) + l.HTTP + "/console/" + p.Name
 		}
 		v.Node.Serving = c.Gate.Serves()
 		v.Gap = c.Recorder.open()

@@ -69,6 +69,7 @@ func TestCluster(t *testing.T) {
 		"masterctl handover --to b", "2 / 1,234", "1.0 MiB of 2.0 MiB",
 		"m1 http://10.0.0.1:2379 2ms 3.0 MiB of 4.0 MiB 1.0 MiB yes 3.7.3 NOSPACE", "http://10.0.0.2:2379 no answer: connection refused")
 	has(t, "cluster", r.get("/console/cluster").Body.String(), `href="http://10.0.0.1:9003/console/cluster"`)
+	has(t, "cluster over TLS", r.get("https://localhost/console/cluster").Body.String(), `href="https://10.0.0.1:9003/console/cluster"`)
 	if page := r.get("/console/cluster").Body.String(); strings.Contains(page, "<button>Hand over") {
 		t.Error("a node that does not serve offers a handover")
 	}
