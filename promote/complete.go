@@ -153,7 +153,7 @@ func (n *Node) enlist(ctx context.Context, registered []NodeInfo, list absentees
 	}
 	self := n.complete(at)
 	known := slices.IndexFunc(list, func(c CompleteNode) bool { return c.ID == n.ID })
-	if known >= 0 && list[known].History == self.History && list[known].Term == self.Term {
+	if known >= 0 && list[known].History == self.History && list[known].Term == self.Term && list[known].RPC == self.RPC {
 		return
 	}
 	ops, err := self.list(n.Layout)

@@ -2,6 +2,7 @@ package promote_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
@@ -162,6 +163,49 @@ func TestForget(t *testing.T) {
 	w.serving(m)
 	w.listedComplete("m")
 	refused("giving up the primary", m.Forget(t.Context(), "m"), errs.Unavailable, "m is registered")
+}
+
+// deaf is for peers whose machines have gone: packets to them are lost.
+type deaf struct{ *cluster }
+
+func (deaf) Standing(ctx context.Context, _ string) (promote.Standing, error) {
+	<-ctx.Done()
+	return promote.Standing{}, ctx.Err()
+}
+
+// A node is struck off within the time of an order, though its machine swallows the question
+// whether it runs.
+func TestForgetWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	w, b := cutOff(t)
+	m := w.start("m", func(c *promote.Config) { c.Peers = deaf{w} })
+	b.vanish()
+	w.unregistered("b")
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+	defer cancel()
+	for _, id := range []string{"a", "b"} {
+		if err := m.Forget(ctx, id); err != nil {
+			t.Errorf("forgetting %s: %v", id, err)
+		}
+	}
+}
+
+// A node that moves to another address within a term is listed there.
+func TestListedAtItsAddress(t *testing.T) {
+	t.Parallel()
+	w := newCluster(t, etcdtest.Start(t))
+	a := w.start("a", steady)
+	w.serving(a)
+	b := w.start("b", steady)
+	w.promotable(b)
+	w.listedComplete("a", "b")
+	b.end()
+	w.promotable(w.start("b", steady, func(c *promote.Config) { c.RPC = "elsewhere" }))
+	client := w.etcd.Client(t)
+	waitFor(t, "b to be listed elsewhere", func() bool {
+		resp, err := client.Get(t.Context(), layout.CompleteNode("b"))
+		return err == nil && len(resp.Kvs) == 1 && strings.Contains(string(resp.Kvs[0].Value), `"elsewhere"`)
+	})
 }
 
 // A node never waits for itself: it knows that it holds nothing any more. One that is

@@ -46,7 +46,7 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 	s.asked = asked
 	l, view := s.leader, s.view
 	n.setLeader(l)
-	s.pause = n.outlast(ctx, s.pause, errors.Is(at.Against(view.Cursor, view.Err), journal.ErrLost))
+	s.pause = n.outlast(ctx, s, errors.Is(at.Against(view.Cursor, view.Err), journal.ErrLost))
 	squatted := n.squatters.look(ctx, n, l, view)
 	if s.there {
 		n.leaderless = 0

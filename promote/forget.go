@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -35,7 +36,7 @@ func (n *Node) Forget(ctx context.Context, id string) error {
 	if i < 0 {
 		return errs.New(errs.InvalidParams, op, "no node %q is listed as complete; there are: %v", id, list)
 	}
-	if s, err := n.Peers.Standing(ctx, list[i].RPC); id != n.ID && list[i].RPC != "" && err == nil && s.ID == id {
+	if s, runs := n.runs(ctx, list[i]); runs {
 		return errs.New(errs.Unavailable, op, "node %s runs, at %s: it holds sequence %d of term %d; see that it reaches etcd, or stop it",
 			id, list[i].RPC, s.Position.Seq, s.Position.Term)
 	}
@@ -55,6 +56,21 @@ func (n *Node) Forget(ctx context.Context, id string) error {
 	n.Log.Warn().Str("gave_up", list[i].String()).Msg("an operator struck a node off the list of complete ones")
 	n.poke()
 	return nil
+}
+
+// forgetAsk is for how long a node that is to be struck off is asked: the packets to a machine
+// that has gone may be lost, and the order has a few seconds in all.
+const forgetAsk = 2 * time.Second
+
+// runs asks another node that is listed whether it runs.
+func (n *Node) runs(ctx context.Context, c CompleteNode) (Standing, bool) {
+	if c.ID == n.ID || c.RPC == "" {
+		return Standing{}, false
+	}
+	ctx, cancel := context.WithTimeout(ctx, forgetAsk)
+	defer cancel()
+	s, err := n.Peers.Standing(ctx, c.RPC)
+	return s, err == nil && s.ID == c.ID
 }
 
 // strike returns what strikes a node off, and remembers that. At most maxComplete nodes are

@@ -146,6 +146,7 @@ type Node struct {
 	watched    metadata.Term // of the primary that this node saw commit last. For campaign and the term that follows.
 	led        metadata.Term // in which this node served last. For the term and those that follow.
 	followed   Leader        // the last one of other nodes that was logged. For campaign alone.
+	served     servedBy      // the leader key that stands. For campaign alone.
 	lastPause  Pause         // as it stood beside the journal when this node looked last. For campaign and the term that follows.
 	companions companions
 	// unfounded is since when etcd has held no head, by the clock; 0 if it has one, or

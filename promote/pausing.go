@@ -48,15 +48,30 @@ type pauseCount struct {
 	since time.Duration
 }
 
+// servedBy is since when, by the clock, a node has seen one leader key.
+type servedBy struct {
+	by    journal.Election
+	since time.Duration
+}
+
 // outlast returns the pause that holds of one that stands in etcd, and deletes the key
 // of one that this node has seen for as long as it was to last. If the key went with the
-// journal, nobody has ended the pause: it goes on.
-func (n *Node) outlast(ctx context.Context, p Pause, isLost bool) Pause {
+// journal, nobody has ended the pause: it goes on. But where another node has served for
+// longer than a key of one that is gone can stand, it was ended, or is not of that journal.
+func (n *Node) outlast(ctx context.Context, s scene, isLost bool) Pause {
+	p := s.pause
+	if !s.there || s.leader.Election != n.served.by {
+		n.served = servedBy{s.leader.Election, n.Clock()}
+	}
 	switch {
 	case !isLost:
 		n.lastPause = p
 	case p.there: // it was not lost, or stands again: if it goes now, somebody has ended it
 		n.lastPause = Pause{}
+	case s.there:
+		if n.Clock()-n.served.since > 2*n.SessionTTL {
+			n.lastPause = Pause{}
+		}
 	default:
 		p = n.retain(ctx)
 	}

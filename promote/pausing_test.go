@@ -2,6 +2,7 @@ package promote_test
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -164,6 +165,35 @@ func TestPauseHoldsFoundingsBack(t *testing.T) {
 			}
 			w.serving(b).has(keys("k", 5)...)
 		})
+	}
+}
+
+// A node that finds another journal than its own beside a primary that serves does not begin a
+// pause again that it saw in its own: an operator may have ended it.
+func TestAPauseThatWasEndedMeanwhile(t *testing.T) {
+	t.Parallel()
+	w := newCluster(t, etcdtest.Start(t))
+	a, b := w.pair(5)
+	w.know(a, b)
+	w.equal(a, b)
+	if err := b.PauseTakeover(t.Context(), time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "b to see the pause", func() bool { return b.Status().Paused })
+	b.wire.cut()
+	a.vanish()
+	w.unregistered("a")
+	w.unregistered("b")
+	do(t, w.etcd, clientv3.OpDelete(layout.Root, clientv3.WithPrefix()))
+	m := w.start("m", func(c *promote.Config) { c.Peers = deaf{w} })
+	w.serving(m)
+	b.wire.heal()
+	waitFor(t, "b to say that it has another journal", func() bool {
+		nodes, err := m.Nodes(t.Context())
+		return err == nil && slices.ContainsFunc(nodes, func(n promote.NodeInfo) bool { return n.ID == "b" && n.Foreign })
+	})
+	if left, err := m.Paused(t.Context()); err != nil || left != 0 {
+		t.Errorf("paused for another %v, %v; want that the pause has ended", left, err)
 	}
 }
 

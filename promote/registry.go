@@ -13,6 +13,8 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/journal"
@@ -84,7 +86,7 @@ func (r *registry) register(ctx context.Context) (*Session, error) {
 	for logged := false; ; {
 		s, err := r.try(ctx)
 		full := errors.Is(err, rpctypes.ErrNoSpace)
-		late := errors.Is(err, rpctypes.ErrLeaseNotFound) && r.clock() <= deadline+registerStalls // this machine, or etcd, stalled
+		late := (errors.Is(err, rpctypes.ErrLeaseNotFound) || etcdSilent(err)) && r.clock() <= deadline+registerStalls // this machine, or etcd, stalled
 		switch {
 		case s != nil || err != nil && !full && !late:
 			return s, err
@@ -107,6 +109,15 @@ func (r *registry) register(ctx context.Context) (*Session, error) {
 			return nil, err
 		}
 	}
+}
+
+// etcdSilent reports whether etcd, which answered a moment ago, does not: it elects a leader.
+func etcdSilent(err error) bool {
+	var refusal rpctypes.EtcdError
+	if errors.As(err, &refusal) {
+		return refusal.Code() == codes.Unavailable
+	}
+	return errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.Unavailable || status.Code(err) == codes.DeadlineExceeded
 }
 
 // registerGrace is how much longer than its TTL a stale key may take to go:

@@ -22,6 +22,18 @@ func stateIn(dir string, every time.Duration) func(*promote.Config) {
 	return func(c *promote.Config) { c.StateDir, c.StateSaveInterval = dir, every }
 }
 
+// etcd elects a leader just when a node starts: it waits.
+func TestStartWhileEtcdElects(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	etcd.Stop(0)
+	begun, a := time.Now(), w.start("a")
+	waitFor(t, "a to have tried", func() bool { return time.Since(begun) > 4*time.Second })
+	etcd.Start(0)
+	w.serving(a)
+}
+
 // copied returns a copy of a directory as it is now: what a node would find that was
 // killed at this moment.
 func copied(t *testing.T, dir string) string {
