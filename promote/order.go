@@ -12,8 +12,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
@@ -131,8 +129,8 @@ func (n *Node) upload(file *statefile.Upload) (*statefile.State, error) {
 	if n.saver.status().Instance != "" {
 		dir = n.StateDir // which is on a disk with space for it
 	}
-	if err := checkSpace(cmp.Or(dir, os.TempDir()), file.Bytes); err != nil {
-		return nil, err
+	if err := statefile.CheckSpace(cmp.Or(dir, os.TempDir()), file.Bytes, statefile.SpareBytes); file.Bytes > 0 && err != nil {
+		return nil, fmt.Errorf("%w, or send it to another node with --node", err)
 	}
 	in := bufio.NewReaderSize(file, uploadBuffer)
 	if err := statefile.CheckBeginning(in, n.ClusterID); err != nil {
@@ -158,21 +156,6 @@ func (n *Node) upload(file *statefile.Upload) (*statefile.State, error) {
 		return nil, errors.New("the file that was sent holds a state before the first commit")
 	}
 	return s, nil
-}
-
-// spareSpace is what a file that is sent must leave of a disk, where etcd's may be, too.
-const spareSpace = 256 << 20
-
-// checkSpace says why a file of so many bytes finds no space in a directory.
-func checkSpace(dir string, bytes uint64) error {
-	var disk unix.Statfs_t
-	if err := unix.Statfs(dir, &disk); err != nil {
-		return fmt.Errorf("the space in %s: %w", dir, err)
-	}
-	if free := disk.Bavail * uint64(disk.Bsize); bytes > 0 && (bytes > free || free-bytes < spareSpace) {
-		return fmt.Errorf("the file has %d bytes, and the disk of %s has %d free, of which %d must be left; free some, or send it to another node with --node", bytes, dir, free, spareSpace)
-	}
-	return nil
 }
 
 // checkAnnounced refuses an order before its file is read, by where the file is said to lead;

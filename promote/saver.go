@@ -102,6 +102,9 @@ func (s *saver) open() (store *metadata.Store, at journal.Cursor, file string) {
 	var passed error
 	dir, err := statefile.Open(n.StateDir)
 	if err == nil {
+		if n.OwnsEtcd || n.EtcdMember {
+			dir.Spare = statefile.SpareBytes
+		}
 		s.mu.Lock()
 		s.dir = dir
 		s.mu.Unlock()

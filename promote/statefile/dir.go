@@ -35,6 +35,9 @@ var ErrNewer = errors.New("it has a newer format; upgrade this node")
 // A Dir is one node's directory of state files, locked against other processes.
 // Not safe for concurrent use, but for Remember beside the rest.
 type Dir struct {
+	// Spare is how many bytes files leave of the disk. Set before the first save.
+	Spare uint64
+
 	path     string
 	lock     *os.File
 	instance string

@@ -66,6 +66,11 @@ func (d *Dir) SaveDiverged(ctx context.Context, of Source) (name string, err err
 
 // write writes a file, which gets its name when it is whole.
 func (d *Dir) write(ctx context.Context, of Source, name string) (at journal.Cursor, err error) {
+	if d.Spare > 0 {
+		if err := CheckSpace(d.path, d.size(), d.Spare); err != nil {
+			return at, err
+		}
+	}
 	f, err := os.OpenFile(name+unfinished, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return at, err

@@ -378,6 +378,22 @@ func TestFailedSave(t *testing.T) {
 	}
 }
 
+// Beside etcd's data a state that would fill the disk is not saved.
+func TestSavingLeavesSpace(t *testing.T) {
+	p, d := newPrimary(t, 1), open(t, t.TempDir())
+	d.Spare = 1 << 60
+	if _, err := d.Save(t.Context(), p.source()); err == nil || !strings.Contains(err.Error(), "must be left") {
+		t.Errorf("saving: got %v, want that the disk is too full", err)
+	}
+	if files, _ := filepath.Glob(filepath.Join(d.Path(), "*.*")); files != nil {
+		t.Errorf("got files %v, want none", files)
+	}
+	d.Spare = 1
+	if _, err := d.Save(t.Context(), p.source()); err != nil {
+		t.Errorf("with space: %v", err)
+	}
+}
+
 func TestOneProcessPerDirectory(t *testing.T) {
 	path := t.TempDir()
 	if err := os.WriteFile(filepath.Join(path, "000000000001.state.tmp"), nil, 0o600); err != nil {
