@@ -316,7 +316,7 @@ func (s *Store) BeginUnmount(numbers []segment.Number, now Time) (leases []Claim
 	s.applyMu.Unlock()
 	end = func() {
 		for p := range leaving {
-			p.leaving.Store(nil)
+			p.leaving.CompareAndSwap(&outcome, nil) // not that of a later term's, if this one took so long
 		}
 		close(outcome)
 	}

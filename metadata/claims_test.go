@@ -122,6 +122,21 @@ func TestReadersWaitForAnUnmount(t *testing.T) {
 	}
 }
 
+// An unmount whose term has ended meanwhile does not end the wait for that of the next term.
+func TestReadersWaitForTheNextUnmount(t *testing.T) {
+	c := newCluster(t)
+	id := c.mount(1, "a", 1<<10)
+	c.put("k")
+	number, _ := c.primary.FindSegment(id)
+	_, before := c.primary.BeginUnmount([]segment.Number{number}, c.now)
+	_, end := c.primary.BeginUnmount([]segment.Number{number}, c.now)
+	before()
+	if _, wait, err := leases(c.primary).GetReplicaList(metadata.DefaultTenant, "k", c.now); wait == nil {
+		t.Errorf("L: a reader gets %v while its segment leaves", err)
+	}
+	end()
+}
+
 // Claims are bounded: many are covered by fewer ranges, and an endpoint that has
 // the most takes no mount until they have ended.
 func TestManyClaims(t *testing.T) {

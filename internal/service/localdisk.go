@@ -189,8 +189,12 @@ func (m *Master) NotifyOffloaded(ctx context.Context, client segment.ClientID, d
 		return m.fenced(ctx, noLocalDisk(op, client))
 	}
 	disk.Wipe = disk.Wipe && m.offloads.mayAsk(client)
+	ids := make([]metadata.ObjectID, len(done)) // of now: the client may get the next task of a key while this waits
+	for i := range done {
+		ids[i] = m.offloads.given(client, done[i].Task.key())
+	}
 	outcomes := m.commit(ctx, len(done), 32+metadata.MaxNameBytes, func(i int, _ metadata.Time) (metadata.Change, <-chan struct{}, error) {
-		return m.offloaded(op, disk, &done[i])
+		return m.offloaded(op, disk, ids[i], &done[i])
 	})
 	var failure error
 	for i, o := range outcomes {
@@ -210,7 +214,7 @@ func (m *Master) NotifyOffloaded(ctx context.Context, client segment.ClientID, d
 }
 
 // offloaded decides the change that one copy asks for.
-func (m *Master) offloaded(op string, disk metadata.LocalDiskInfo, o *OffloadResult) (metadata.Change, <-chan struct{}, error) {
+func (m *Master) offloaded(op string, disk metadata.LocalDiskInfo, id metadata.ObjectID, o *OffloadResult) (metadata.Change, <-chan struct{}, error) {
 	key := o.Task.key()
 	switch err := checkKey(op, key.Tenant, key.Key); {
 	case err != nil:
@@ -223,7 +227,7 @@ func (m *Master) offloaded(op string, disk metadata.LocalDiskInfo, o *OffloadRes
 		return nil, nil, errs.ReplicaNotReady
 	}
 	return decided(m.Store.PrepareOffloaded(metadata.Offloaded{
-		Tenant: key.Tenant, Key: key.Key, ID: m.offloads.given(disk.Client, key), Client: disk.Client,
+		Tenant: key.Tenant, Key: key.Key, ID: id, Client: disk.Client,
 		Number: disk.Number, Size: o.DataSize, Endpoint: o.Endpoint,
 	}))
 }

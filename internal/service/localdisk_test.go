@@ -168,6 +168,32 @@ func TestCopyOfAnOlderObject(t *testing.T) {
 	}
 }
 
+// A client asks for tasks before it has reported a copy, as one with two threads may: it gets
+// none for a later object of that key, as its report names the key alone.
+func TestNextTaskBeforeTheReport(t *testing.T) {
+	f := newFixture(t, offloading(100))
+	f.mountDisk(t, 1, true)
+	again := func() {
+		t.Helper()
+		want(t, "remove", f.Remove(t.Context(), service.RemoveRequest{Tenant: "default"}, "k"), errs.OK)
+		f.put(t, "k")
+	}
+	f.put(t, "k")
+	wantKeys(t, "given", tasks(t, f.Master), "k")
+	again()
+	wantKeys(t, "before the report", tasks(t, f.Master))
+	want(t, "the older copy", f.NotifyOffloaded(t.Context(), owner(1), copied("k")), errs.OK)
+	if n := len(f.onDisk("k")); n != 0 {
+		t.Fatal("A: an object has the copy of the one before it")
+	}
+	again()
+	wantKeys(t, "behind the report", tasks(t, f.Master), "k")
+	want(t, "its own copy", f.NotifyOffloaded(t.Context(), owner(1), copied("k")), errs.OK)
+	if n := len(f.onDisk("k")); n != 1 {
+		t.Error("its own copy is not taken")
+	}
+}
+
 func TestOffloadingIsBounded(t *testing.T) {
 	f := newFixture(t, offloading(3))
 	f.mountDisk(t, 1, true)

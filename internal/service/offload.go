@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
 )
@@ -232,14 +233,17 @@ func (o *offloads) pop(client segment.ClientID) (metadata.Ref, bool) {
 }
 
 // give remembers what a client is told to copy. It reports false if the client
-// was told before.
+// was told before, or has not answered for an earlier object of the key.
 func (o *offloads) give(client segment.ClientID, key metadata.ObjectKey, id metadata.ObjectID) bool {
 	hash := maphash.Comparable(o.seed, key)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	q := o.queues[client]
-	if q == nil || q.given[hash].id == id {
+	if q == nil {
 		return false
+	}
+	if before, ok := q.given[hash]; ok && (before.id == id || !before.done) {
+		return false // its answer names the key alone, and may be about the object before
 	}
 	q.makeRoom(o.limit)
 	q.given[hash] = givenTask{id: id}
@@ -281,9 +285,10 @@ func (o *offloads) given(client segment.ClientID, key metadata.ObjectKey) metada
 	return 0
 }
 
-// answered notes what a client says of a copy, and whether that was accepted.
+// answered notes what a client says of a copy, and whether that was accepted, or its
+// object has gone.
 func (o *offloads) answered(client segment.ClientID, done OffloadResult, err error) {
-	if err != nil {
+	if kind := errs.KindOf(err); kind != errs.OK && kind != errs.ObjectNotFound && kind != errs.ReplicaNotReady {
 		return
 	}
 	key := done.Task.key()
