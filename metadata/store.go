@@ -189,7 +189,7 @@ func New(opts Options) *Store {
 		localDisks: localDisks{byClient: make(map[segment.ClientID]*segmentState), byNumber: make(map[segment.Number]*segmentState)},
 		quarantine: newQuarantine(cmp.Or(opts.quarantineSlice, quarantineSlice)),
 		groups:     make(map[groupKey][]*group),
-		tasks:      tasks{byID: make(map[TaskID]*Task)},
+		tasks:      tasks{byID: make(map[TaskID]*Task), waiting: make(map[segment.ClientID]int)},
 		watch:      watch{by: opts.Watcher},
 		peers:      peers{of: make(map[string]Use), writers: make(map[segment.ClientID]*writer)},
 		pinEnds:    btree.NewBTreeGOptions(pinEnd.before, btree.Options{NoLocks: true}),

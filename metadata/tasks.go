@@ -105,6 +105,21 @@ type tasks struct {
 	ended []*Task // in the order in which they ended
 	bytes int     // of keys and names
 	last  uint64
+	// waiting counts those that wait for each client, which asks once a second; pending is
+	// the sum.
+	waiting map[segment.ClientID]int
+	pending int
+}
+
+// count counts a task, by its status, n times more.
+func (t *tasks) count(task *Task, n int) {
+	if task.Status != TaskPending {
+		return
+	}
+	t.pending += n
+	if t.waiting[task.Client] += n; t.waiting[task.Client] == 0 {
+		delete(t.waiting, task.Client)
+	}
 }
 
 // AddTask creates a task.
@@ -135,6 +150,7 @@ func (e *AddTask) Code(c *binenc.Coder) {
 
 func (s *Store) fileTask(t *Task) {
 	s.tasks.byID[t.ID] = t
+	s.tasks.count(t, 1)
 	if t.Status.Ended() {
 		s.tasks.ended = append(s.tasks.ended, t)
 	} else {
@@ -177,7 +193,9 @@ func (e *SetTasks) Apply(tx *Tx) error {
 			s.countMove(t, e.Status)
 		}
 		s.digest -= t.digestTerm()
+		s.tasks.count(t, -1)
 		t.Status, t.Message, t.Updated = e.Status, e.Message, tx.now
+		s.tasks.count(t, 1)
 		if t.Status.Ended() {
 			s.tasks.bytes -= t.bytes()
 			t.Tenant, t.Key, t.Source, t.Targets = DefaultTenant, "", "", nil
@@ -235,20 +253,11 @@ func (s *Store) PrepareTask(op string, t Task, ahead ...Task) (*AddTask, error) 
 		return nil, errs.New(errs.Unavailable, op, "nodes of an older version do not know tasks; upgrade them")
 	case names > maxTaskNames:
 		return nil, errs.New(errs.InvalidParams, op, "the names of the segments have %d bytes, at most %d are possible", names, maxTaskNames)
-	case s.tasks.count(TaskPending)+len(ahead) >= maxTasks, s.tasks.bytes+bytes > maxTaskBytes:
+	case s.tasks.pending+len(ahead) >= maxTasks, s.tasks.bytes+bytes > maxTaskBytes:
 		return nil, errs.TaskLimit
 	}
 	t.Status = TaskPending
 	return &AddTask{Task: t}, nil
-}
-
-func (t *tasks) count(status TaskStatus) (n int) {
-	for _, task := range t.open {
-		if task.Status == status {
-			n++
-		}
-	}
-	return n
 }
 
 // PrepareFetch returns the oldest tasks that wait for a client, at most so many and as
@@ -256,10 +265,10 @@ func (t *tasks) count(status TaskStatus) (n int) {
 func (s *Store) PrepareFetch(client segment.ClientID, most uint64) (fetched []Task, e *SetTasks) {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
-	if len(s.tasks.open) == 0 {
+	if s.tasks.waiting[client] == 0 {
 		return nil, nil
 	}
-	most = min(most, maxTasksAtOnce, uint64(max(0, maxTasks-s.tasks.count(TaskProcessing))))
+	most = min(most, maxTasksAtOnce, uint64(max(0, maxTasks-(len(s.tasks.open)-s.tasks.pending))))
 	e = &SetTasks{Status: TaskProcessing}
 	bytes := 0
 	for _, t := range s.tasks.open {
