@@ -35,6 +35,7 @@ func Controls() []Control {
 		c("primary-without-clients", "request-ids", "D", "V"),
 		c("primary-without-clients", "stall-allowance", "D"),
 		c("etcd-leader", "commit-doubt", "D", "S", "V", "no failover"),
+		c("etcd-leader", "single-attempt", "reads are back"),
 		c("etcd-outage", "serving-deadline", "F"),
 		c("etcd-outage", "stall-allowance", "D"),
 		c("etcd-outage", "full-stop", "changes stop before etcd is full"),
