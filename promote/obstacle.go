@@ -41,6 +41,7 @@ const (
 	EtcdAway       Cause = "etcd does not answer"
 	EtcdFull       Cause = "etcd is full"
 	EtcdCorrupt    Cause = "etcd is corrupt"
+	EtcdRefuses    Cause = "etcd refuses this node"
 	RightLapsed    Cause = "commits do not come through"
 	Deposed        Cause = "deposed"
 	HandsOver      Cause = "handover"
@@ -157,6 +158,9 @@ func (f facts) etcdObstacle(err error) *Obstacle {
 	case errors.Is(err, rpctypes.ErrCorrupt):
 		return &Obstacle{Cause: EtcdCorrupt, Reason: "etcd has raised its alarm CORRUPT and refuses all calls: " + err.Error(),
 			Help: "find the member whose data differ (etcdctl alarm list), replace it, and disarm the alarm (etcdctl alarm disarm)"}
+	case errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrInvalidAuthToken) || errors.Is(err, rpctypes.ErrUserEmpty):
+		return &Obstacle{Cause: EtcdRefuses, Reason: "etcd refuses this node's calls: " + err.Error(),
+			Help: "see that the user of --etcd-user, or the name in the certificate, may read and write the prefix (etcdctl user get, etcdctl role grant-permission)"}
 	case away && f.member:
 		return &Obstacle{Cause: EtcdAway, Reason: "the nodes' own etcd does not answer: " + err.Error(),
 			Help: "see that more than half of the members of etcd run (masterctl member list); if they do, look at their disks, CPU and network"}

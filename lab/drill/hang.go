@@ -37,6 +37,7 @@ func hangPrimary(ctx context.Context, e *Env) {
 		e.nothingLost(ctx, next, owner)
 		do(p.primary.Resume())
 		do(p.primary.UntilPromotable(ctx))
+		e.compare(ctx)
 	})
 }
 

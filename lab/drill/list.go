@@ -56,14 +56,14 @@ func All() []Drill {
 		d(28, "lost-packets", "F D X A V", 6, true, losePackets, "packets of the primary are lost without a reset: all, etcd's answers, or the journal's connection"),
 		d(29, "stalling-etcd", "F D X A V", 1, false, stallEtcd, "etcd stalls at random for 0.3 to 3 s, again and again"),
 		d(30, "upgrade", "D X A V S", 10, false, upgrade, "rolling restart of three nodes, from the last release to this one").after(),
-		d(31, "hanging-primary", "D", 1, false, hangPrimary, "the primary hangs, under a client whose Ping waits for 30 s"),
+		d(31, "hanging-primary", "D S", 1, false, hangPrimary, "the primary hangs, under a client whose Ping waits for 30 s"),
 		d(32, "moves", "D S", 1, true, moves, "the primary is killed while objects are moved and memory is full"),
 		d(33, "groups", "S", 1, true, groups, "the primary is killed while a member of a group is leased and memory is full"),
 		d(34, "hostile-peers", "D X A V", 1, false, hostilePeers, "peers take all the processor and memory that the primary gives them"),
 		d(35, "any-machine", "D X A V S", 20, false, killMachines, "SIGKILL of any one of three nodes that each run a member of etcd: of the primary, of etcd's leader, of any").also(),
 		d(36, "kv-events", "S", 1, false, kvEvents, "the primary is killed while a follower of KV events keeps the keys, and memory is full"),
 		d(37, "lone-restart", "D", 5, false, restartLone, "SIGKILL of a lone master with its own etcd and 1,000,000 objects; it is started again"),
-		d(38, "rest", "B", 1, false, rest, "a cluster without clients: how much it writes to etcd"),
+		d(38, "rest", "B S", 1, false, rest, "a cluster without clients: how much it writes to etcd"),
 		d(39, "witness", "D X A V S", 9, false, killBesideWitness, "SIGKILL of one of two nodes, with its member of etcd, or of the witness: of the primary, of etcd's leader, of any").also(),
 	}
 }

