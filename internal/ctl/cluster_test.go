@@ -181,13 +181,13 @@ func testListings(t *testing.T) {
 	run(t, "ranges", "--node=nobody").Want(t, cli.StatusFailed, `no node "nobody" answers`)
 	run(t, "ranges", "nowhere").Want(t, cli.StatusFailed, "DumpRanges: SEGMENT_NOT_FOUND (-101)")
 	mount(t, "host-of-lost", "--size=1MiB", "--address", os.Getenv("UNDERSTUDY_ADDRESS")).Interrupt().Want(t, cli.StatusOK)
-	lost := run(t, "explain", "never-put").Want(t, cli.StatusFailed, "of UNMOUNT_SEGMENT may have taken it since")
+	lost := run(t, "explain", "never-put").Want(t, cli.StatusFailed, "unmounts may have taken it")
 	if strings.Contains(lost.Out, "REMOVE") {
 		t.Errorf("a key that was never put:\n%s", lost.Out)
 	}
 	run(t, "rm", "seen", "--force").Want(t, cli.StatusOK)
 	gone := run(t, "explain", "seen", "-o", "yaml").Want(t, cli.StatusFailed, "OBJECT_NOT_FOUND (-704)", "object: null", "type: REMOVE")
-	if strings.Contains(gone.Out, "blocks_") || strings.Contains(gone.Out, "taken_by") {
+	if strings.Contains(gone.Out, "blocks_") || strings.Contains(gone.Out, "unmounts_since") {
 		t.Errorf("an object that has gone:\n%s", gone.Out)
 	}
 	if list := clitest.Decode[rangeList](t, run(t, "ranges", "--state=quarantined", "-o", "json")); len(list.Ranges) == 0 || list.Ranges[0].Frees == nil {

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -25,9 +23,10 @@ type explanation struct {
 	History []eventResult   `json:"history"`
 	// Why the history is not all that was journaled.
 	HistoryNote string `json:"history_note,omitempty"`
-	// Of an object that has gone without a removal, how many events of which types came
-	// after its last one and may have taken it: they name no objects.
-	TakenBy map[string]int `json:"may_be_taken_by,omitempty"`
+	// Of an object that has gone without a removal, how many events came after its last
+	// one that may have taken it: they name no objects.
+	Evictions int `json:"evictions_since,omitempty"`
+	Unmounts  int `json:"unmounts_since,omitempty"`
 }
 
 // explainedState is an object with all that keeps it.
@@ -138,7 +137,6 @@ func (x *explanation) addHistory(ctx context.Context, f *Flags, all nodes, limit
 	x.History = []eventResult{}
 	about, times := &follower{Flags: f, about: []*subject{{name: x.Key, tenant: cmp.Or(f.tenant, "default")}}}, all.wallTimes(ctx)
 	removed := false
-	x.TakenBy = make(map[string]int)
 	stream, err := all.best().admin.Events(ctx, &pb.EventsRequest{})
 	for err == nil {
 		var event *pb.EventsResponse
@@ -147,10 +145,13 @@ func (x *explanation) addHistory(ctx context.Context, f *Flags, all nodes, limit
 		case err != nil:
 		case about.wanted(event):
 			x.History = append(x.History, times.result(event))
-			removed = slices.Contains([]string{"REMOVE", "REMOVE_BY_REGEX", "REMOVE_ALL", "PUT_REVOKE", "DISCARD", "EVICT_TENANT"}, kind)
-			clear(x.TakenBy)
-		case x.Object == nil && !removed && (kind == "EVICTION_CUTOFF" || kind == "UNMOUNT_SEGMENT"):
-			x.TakenBy[kind]++
+			removed = strings.HasPrefix(kind, "REMOVE") || kind == "PUT_REVOKE" || kind == "DISCARD" || kind == "EVICT_TENANT"
+			x.Evictions, x.Unmounts = 0, 0
+		case x.Object != nil || removed:
+		case kind == "EVICTION_CUTOFF":
+			x.Evictions++
+		case kind == "UNMOUNT_SEGMENT":
+			x.Unmounts++
 		}
 		if limit > 0 && uint64(len(x.History)) > limit {
 			x.History, x.HistoryNote = x.History[1:], "there is more: --limit 0 prints all"
@@ -169,8 +170,8 @@ func (x *explanation) print(w io.Writer) {
 	t := cli.NewTable(w)
 	if o := x.Object; o == nil {
 		t.Row(cli.Key(x.Key), "no object has this key, says "+x.NodeID)
-		for _, kind := range slices.Sorted(maps.Keys(x.TakenBy)) {
-			t.Row("", fmt.Sprintf("%d of %s may have taken it since: masterctl events --type %[2]s", x.TakenBy[kind], kind))
+		if x.Evictions+x.Unmounts > 0 {
+			t.Row("", fmt.Sprintf("since then %d evictions and %d unmounts may have taken it: masterctl events --type EVICTION_CUTOFF,UNMOUNT_SEGMENT", x.Evictions, x.Unmounts))
 		}
 	} else {
 		t.Row("object", fmt.Sprintf("%s: %s, put %v ago by client %s", o.ID, cli.SizeText(o.Size), cli.Millis(o.Age), o.Client))

@@ -39,7 +39,7 @@ func testFollowed(t *testing.T, follow *clitest.Background) {
 	}
 	lines := timeless(follow.Out.String())
 	first := clitest.Decode[eventResult](t, clitest.Outcome{Out: lines[0]})
-	all := run(t, "events", "-o", "json", "--from", strconv.FormatUint(first.Sequence, 10)).Want(t, cli.StatusOK)
+	all := run(t, "events", "--limit=0", "-o", "json", "--from", strconv.FormatUint(first.Sequence, 10)).Want(t, cli.StatusOK)
 	there := timeless(all.Out)
 	for i, line := range lines {
 		if i >= len(there) || line != there[i] {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -37,9 +38,9 @@ func (n *node) scrape(ctx context.Context) (scrape, error) {
 	return s, nil
 }
 
-func (s scrape) sum(name string) (total float64) {
+func (s scrape) sum(names ...string) (total float64) {
 	for series, value := range s {
-		if series == name || strings.HasPrefix(series, name+"{") {
+		if name, _, _ := strings.Cut(series, "{"); slices.Contains(names, series) || slices.Contains(names, name) {
 			total += value
 		}
 	}

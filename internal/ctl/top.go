@@ -106,12 +106,7 @@ func (w *watcher) compare(id string, at time.Duration, figures scrape) *topResul
 	}
 	*w = watcher{id, at, figures}
 	r.Seconds = seconds
-	since := func(names ...string) (n float64) {
-		for _, name := range names {
-			n += figures.sum(name) - before.sum(name)
-		}
-		return n
-	}
+	since := func(names ...string) float64 { return figures.sum(names...) - before.sum(names...) }
 	if asked := since("total_get_nums_", "understudy_exist_misses_total"); asked > 0 {
 		r.asked, r.HitRate = true, 100*since("valid_get_nums_")/asked
 	}
