@@ -34,12 +34,15 @@ type clusterView struct {
 	Targets []string // standbys that could take over
 	Term    uint64   // in which this node serves and could hand over; else 0
 	Orders  string   // where orders go
-	Scheme  string   // of other nodes' pages
+	scheme  string   // of other nodes' pages
 }
+
+// Page is this page of another node.
+func (v clusterView) Page(address string) string { return v.scheme + address + "/console/cluster" }
 
 func (c *console) cluster(r *http.Request) (any, error) {
 	status, err := c.status.get(r.Context(), c.Now, c.Node.Status)
-	v := clusterView{StatusResponse: status, Self: c.Brief().NodeID, Orders: httpapi.AdminPath, Scheme: scheme(r)}
+	v := clusterView{StatusResponse: status, Self: c.Brief().NodeID, Orders: httpapi.AdminPath, scheme: scheme(r)}
 	if m, err := c.Gate.Master(); err == nil && status.GetJournal() != nil {
 		v.Term = uint64(m.Term)
 	}
