@@ -9,8 +9,6 @@ import (
 
 	"github.com/rs/zerolog"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/promote/follower"
@@ -151,9 +149,7 @@ func decide(id string) string {
 
 // etcdObstacle returns what an error says of etcd itself, nil if nothing.
 func (f facts) etcdObstacle(err error) *Obstacle {
-	var refused rpctypes.EtcdError
-	away := errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.Unavailable ||
-		errors.As(err, &refused) && refused.Code() == codes.Unavailable
+	away := etcdSilent(err)
 	switch {
 	case errors.Is(err, rpctypes.ErrCorrupt):
 		return &Obstacle{Cause: EtcdCorrupt, Reason: "etcd has raised its alarm CORRUPT and refuses all calls: " + err.Error(),

@@ -111,7 +111,7 @@ func (r *registry) register(ctx context.Context) (*Session, error) {
 	}
 }
 
-// etcdSilent reports whether etcd, which answered a moment ago, does not: it elects a leader.
+// etcdSilent reports whether etcd does not answer: it is away, or elects a leader.
 func etcdSilent(err error) bool {
 	var refusal rpctypes.EtcdError
 	if errors.As(err, &refusal) {
