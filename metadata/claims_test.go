@@ -96,13 +96,19 @@ func TestClaimsUnderAGuard(t *testing.T) {
 	c.wantQuarantined(t, "behind it", 0)
 }
 
-// From the moment that an unmount is prepared, readers wait for its outcome: they
-// get no lease that it does not know.
-func TestReadersWaitForAnUnmount(t *testing.T) {
+// withObject returns a cluster with the object k in a segment.
+func withObject(t *testing.T) (*cluster, segment.Number) {
 	c := newCluster(t)
 	id := c.mount(1, "a", 1<<10)
 	c.put("k")
 	number, _ := c.primary.FindSegment(id)
+	return c, number
+}
+
+// From the moment that an unmount is prepared, readers wait for its outcome: they
+// get no lease that it does not know.
+func TestReadersWaitForAnUnmount(t *testing.T) {
+	c, number := withObject(t)
 	_, end := c.primary.BeginUnmount([]segment.Number{number}, c.now)
 	before, _ := c.primary.Inspect(metadata.DefaultTenant, "k")
 	_, wait, err := leases(c.primary).GetReplicaList(metadata.DefaultTenant, "k", c.now)
@@ -124,10 +130,7 @@ func TestReadersWaitForAnUnmount(t *testing.T) {
 
 // An unmount whose term has ended meanwhile does not end the wait for that of the next term.
 func TestReadersWaitForTheNextUnmount(t *testing.T) {
-	c := newCluster(t)
-	id := c.mount(1, "a", 1<<10)
-	c.put("k")
-	number, _ := c.primary.FindSegment(id)
+	c, number := withObject(t)
 	_, before := c.primary.BeginUnmount([]segment.Number{number}, c.now)
 	_, end := c.primary.BeginUnmount([]segment.Number{number}, c.now)
 	before()
