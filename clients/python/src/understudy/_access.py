@@ -11,13 +11,12 @@ import grpc
 from understudy import errors
 
 Path = Union[str, "os.PathLike[str]"]
-
-
+Metadata = Tuple[Tuple[str, str], ...]
 Stamps = Tuple[Tuple[int, int], ...]
 
 
 class Access:
-    """The credentials of all connections, as its files have them now."""
+    """The credentials of all connections, as its files have them now, and the metadata of all calls."""
 
     def __init__(
         self,
@@ -29,8 +28,10 @@ class Access:
         token: Optional[str] = None,
     ) -> None:
         """Raises InvalidParams for what does not fit together, or cannot be read."""
+        # The token goes along as metadata. As call credentials of gRPC's it would be an object
+        # of Python's that a thread of gRPC's frees, possibly after the interpreter has ended.
+        self.metadata: Metadata = () if token is None else (("authorization", f"Bearer {token}"),)
         self._files = {name: f for name, f in (("tls_ca", ca), ("tls_cert", cert), ("tls_key", key)) if f is not None}
-        self._token = token
         self.credentials: Optional[grpc.ChannelCredentials] = given  # None for plain text
         self._stamps: Stamps = ()
         if given is not None:
@@ -71,10 +72,7 @@ class Access:
 
     def _read(self) -> grpc.ChannelCredentials:
         content = {name: pathlib.Path(f).read_bytes() for name, f in self._files.items()}
-        channel = grpc.ssl_channel_credentials(content.get("tls_ca"), content.get("tls_key"), content.get("tls_cert"))
-        if self._token is None:
-            return channel
-        return grpc.composite_channel_credentials(channel, grpc.access_token_call_credentials(self._token))
+        return grpc.ssl_channel_credentials(content.get("tls_ca"), content.get("tls_key"), content.get("tls_cert"))
 
     def _named(self, error: OSError) -> str:
         return next((name for name, f in self._files.items() if str(f) == str(error.filename)), "a file")

@@ -29,7 +29,7 @@ MAX_LEARNED = 16
 class Node:
     """The connection to a node."""
 
-    def __init__(self, address: str, credentials: Optional[grpc.ChannelCredentials], max_message: int) -> None:
+    def __init__(self, address: str, access: _access.Access, max_message: int) -> None:
         options = (
             ("grpc.max_receive_message_length", max_message),
             ("grpc.max_send_message_length", max_message),
@@ -44,10 +44,11 @@ class Node:
         self.address = address
         self._max_message = max_message
         self._methods: Dict[str, Any] = {}
-        if credentials is None:
+        self._metadata = access.metadata
+        if access.credentials is None:
             self._channel = grpc.insecure_channel(address, options)
         else:
-            self._channel = grpc.secure_channel(address, credentials, options)
+            self._channel = grpc.secure_channel(address, access.credentials, options)
 
     def call(self, operation: _wire.Operation[Any], request: Any, timeout: float) -> Any:
         """Begins an attempt; its result comes from the future that this returns."""
@@ -59,7 +60,7 @@ class Node:
                 response_deserializer=operation.response.FromString,
             )
             self._methods[operation.method] = method
-        return method.future(request, timeout=max(timeout, 0.001))
+        return method.future(request, timeout=max(timeout, 0.001), metadata=self._metadata)
 
     def stream(self, operation: _wire.Operation[Any], request: Any) -> Any:
         """Begins a call that is answered by many messages, without a deadline."""
@@ -68,7 +69,7 @@ class Node:
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=operation.response.FromString,
         )
-        return method(request)
+        return method(request, metadata=self._metadata)
 
     def too_large(self, failed: grpc.RpcError, operation: _wire.Operation[Any], request: Any) -> Optional[_wire.Failure]:
         """The failure of a call whose request was not sent, as it has too many bytes. None for others."""
@@ -114,7 +115,7 @@ class Finder:
         self._closed = False
 
     def _connect(self, address: str) -> Node:
-        return Node(address, self._access.credentials, self._max_message)
+        return Node(address, self._access, self._max_message)
 
     def current(self) -> Optional[Tuple[Node, Leader]]:
         with self._lock:

@@ -74,3 +74,10 @@ class Mounts:
     def close(self) -> None:
         """Ends the thread at its next look; calls of the client end with the client."""
         self._ended.set()
+
+    def join(self) -> None:
+        """Waits for the end of the thread behind close, so that none is in gRPC when the program ends."""
+        with self._lock:
+            pinging = self._pinging
+        if pinging is not None and pinging is not threading.current_thread():
+            pinging.join(timeout=1)

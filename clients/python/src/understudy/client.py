@@ -98,6 +98,7 @@ class Client:
         """
         self._mounts.close()
         self._caller.close()
+        self._mounts.join()
 
     # Reads.
 
