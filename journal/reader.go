@@ -107,10 +107,15 @@ func (r *Reader) Start(ctx context.Context) (Cursor, error) {
 // own revision, whatever has expired since, until the context ends, f fails, or
 // the journal is broken (ErrBroken) or lost (ErrLost). An etcd that is away is waited for.
 func (r *Reader) Read(ctx context.Context, behind Cursor, f Consumer) error {
-	for {
-		next, err := r.watch(ctx, behind, f)
+	for silence := watchSilence; ; {
+		next, stuck, err := r.watch(ctx, behind, f, silence)
 		if err != nil {
 			return err
+		}
+		if stuck && next == behind {
+			silence = min(2*silence, lastWatchSilence) // one message may take longer
+		} else {
+			silence = watchSilence
 		}
 		behind = next
 		if err := clock.Sleep(ctx, rewatchDelay); err != nil {
@@ -123,23 +128,30 @@ func (r *Reader) Read(ctx context.Context, behind Cursor, f Consumer) error {
 const rewatchDelay = 100 * time.Millisecond
 
 // watchSilence is for how long a watch may bring nothing. A primary commits more
-// often; a watch that got stuck would keep an elected node from ever catching up.
-const watchSilence = 5 * time.Second
+// often; a watch that got stuck would keep an elected node from ever catching up. One
+// that ended so without bringing anything is followed by one of twice as long, up to
+// lastWatchSilence: to a watcher that is far behind etcd sends up to 1,000 revisions as
+// one message, which a slow line may not bring in time.
+const (
+	watchSilence     = 5 * time.Second
+	lastWatchSilence = 2 * time.Minute
+)
 
 // watch follows one watch until it ends or gets stuck, and returns where it came to.
-func (r *Reader) watch(parent context.Context, at Cursor, f Consumer) (Cursor, error) {
-	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(parent))
-	defer cancel()
-	stuck := time.AfterFunc(watchSilence, cancel)
-	defer stuck.Stop()
+func (r *Reader) watch(parent context.Context, at Cursor, f Consumer, silence time.Duration) (_ Cursor, stuck bool, _ error) {
+	ctx, cancel := context.WithCancelCause(clientv3.WithRequireLeader(parent))
+	defer cancel(nil)
+	silent := time.AfterFunc(silence, func() { cancel(errStuck) })
+	defer silent.Stop()
 	responses := r.Client.Watch(ctx, r.Layout.Root, clientv3.WithPrefix(), clientv3.WithRev(at.Revision+1))
 	for resp := range responses {
-		stuck.Stop()
+		silent.Stop()
 		if resp.CompactRevision != 0 {
-			return r.pass(parent, at, f)
+			at, err := r.pass(parent, at, f)
+			return at, false, err
 		}
-		if err := resp.Err(); err != nil {
-			return at, nil //nolint:nilerr // the watch is begun anew from where it came to
+		if resp.Err() != nil {
+			break // the watch is begun anew from where it came to
 		}
 		for events := resp.Events; len(events) > 0; {
 			n := 1
@@ -148,14 +160,16 @@ func (r *Reader) watch(parent context.Context, at Cursor, f Consumer) (Cursor, e
 			}
 			next, err := r.revision(parent, at, events[:n], f)
 			if err != nil {
-				return at, err
+				return at, false, err
 			}
 			at, events = next, events[n:]
 		}
-		stuck.Reset(watchSilence)
+		silent.Reset(silence)
 	}
-	return at, parent.Err()
+	return at, errors.Is(context.Cause(ctx), errStuck), parent.Err()
 }
+
+var errStuck = errors.New("the watch brought nothing")
 
 // pass goes on behind a compaction that the watch did not reach in time.
 func (r *Reader) pass(ctx context.Context, at Cursor, f Consumer) (Cursor, error) {

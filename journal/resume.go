@@ -136,35 +136,40 @@ func (of records) head(before Head) (Head, error) {
 	return h, nil
 }
 
-// recordsWindow is how many commits one request reads, of up to 1 MiB each.
+// recordsWindow is how many commits one request reads at most, of up to 1 MiB each.
 const recordsWindow = 32
 
 // behind visits the records of all commits behind a position through a head, as they
 // stood when it was read.
 func (r *Reader) behind(ctx context.Context, at Cursor, head View, visit func(metadata.Seq, records) error) error {
-	for from := at.Head.Seq + 1; from <= head.Cursor.Head.Seq; from += recordsWindow {
-		window, err := r.window(ctx, from, head.Revision)
-		if err != nil {
+	for from, width := at.Head.Seq+1, metadata.Seq(recordsWindow); from <= head.Cursor.Head.Seq; {
+		window, err := r.window(ctx, from, from+width, head.Revision)
+		switch {
+		case errors.Is(err, context.DeadlineExceeded) && width > 1 && ctx.Err() == nil:
+			width /= 2 // more than a slow line brings in time
+			continue
+		case err != nil:
 			return fmt.Errorf("reading the records from %d: %w: %w", from, errUnanswered, err)
 		}
-		for i, of := range window {
-			if seq := from + metadata.Seq(i); seq <= head.Cursor.Head.Seq {
-				if err := visit(seq, of); err != nil {
-					return err
-				}
+		for i, of := range window[:min(width, head.Cursor.Head.Seq-from+1)] {
+			if err := visit(from+metadata.Seq(i), of); err != nil {
+				return err
 			}
 		}
+		from += width
 	}
 	return nil
 }
 
-func (r *Reader) window(ctx context.Context, from metadata.Seq, revision int64) (window [recordsWindow]records, err error) {
+// window reads the records of commits from one on, before another one, of which there are
+// recordsWindow at most.
+func (r *Reader) window(ctx context.Context, from, to metadata.Seq, revision int64) (window [recordsWindow]records, err error) {
 	ctx, cancel := context.WithTimeout(ctx, AttemptTimeout)
 	defer cancel()
 	var ops []clientv3.Op
 	for stream := range metadata.StreamCount {
 		ops = append(ops, clientv3.OpGet(r.Layout.Record(stream, from),
-			clientv3.WithRange(r.Layout.Record(stream, from+recordsWindow)), clientv3.WithRev(revision)))
+			clientv3.WithRange(r.Layout.Record(stream, to)), clientv3.WithRev(revision)))
 	}
 	resp, err := r.Client.Txn(ctx).Then(ops...).Commit()
 	if err != nil {
@@ -173,7 +178,7 @@ func (r *Reader) window(ctx context.Context, from metadata.Seq, revision int64) 
 	for stream := range metadata.StreamCount {
 		for _, kv := range resp.Responses[stream].GetResponseRange().Kvs {
 			seq, err := r.Layout.seqOf(stream, string(kv.Key))
-			if err == nil && seq >= from && seq < from+recordsWindow { // else somebody else's
+			if err == nil && seq >= from && seq < to { // else somebody else's
 				window[seq-from][stream] = kv.Value
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -18,8 +19,36 @@ import (
 // A watch that brings nothing any more, while etcd answers everything else, does not
 // keep a follower where it is.
 func TestStuckWatchIsBegunAnew(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t)
 	var watches, stuck atomic.Int64
+	client := watching(t, etcd, func(s grpc.ClientStream) grpc.ClientStream { return &watchStream{s, watches.Add(1), &stuck} })
+	s, begin := newStandby(), now(t, client)
+	p := newPrimary(t, etcd.Client(t), 1<<20).run().mount()
+	follow(t, client, begin, s)
+	p.mustPut("a")
+	s.reach(t, p.store.Position().Seq)
+	stuck.Store(watches.Load())
+	p.mustPut("b")
+	s.reach(t, p.store.Position().Seq)
+}
+
+// A watch whose one message takes longer to come than a watch may be silent is begun anew,
+// and then waited for longer.
+func TestSlowMessageOfAWatchIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	client := watching(t, etcd, func(s grpc.ClientStream) grpc.ClientStream { return slowStream{s} })
+	s, begin := newStandby(), now(t, client)
+	p := newPrimary(t, etcd.Client(t), 1<<20).run().mount()
+	p.mustPut("a")
+	follow(t, client, begin, s)
+	s.reach(t, p.store.Position().Seq)
+}
+
+// watching returns a client whose watches are wrapped.
+func watching(t *testing.T, etcd *etcdtest.Cluster, wrap func(grpc.ClientStream) grpc.ClientStream) *clientv3.Client {
+	t.Helper()
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: etcd.Endpoints(), Logger: zap.NewNop(),
 		DialOptions: []grpc.DialOption{grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc,
@@ -29,21 +58,29 @@ func TestStuckWatchIsBegunAnew(t *testing.T) {
 			if err != nil || !strings.HasSuffix(method, "/Watch") {
 				return s, err
 			}
-			return &watchStream{s, watches.Add(1), &stuck}, nil
+			return wrap(s), nil
 		})},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	s, begin := newStandby(), now(t, client)
-	p := newPrimary(t, etcd.Client(t), 1<<20).run().mount()
-	follow(t, client, begin, s)
-	p.mustPut("a")
-	s.reach(t, p.store.Position().Seq)
-	stuck.Store(watches.Load())
-	p.mustPut("b")
-	s.reach(t, p.store.Position().Seq)
+	return client
+}
+
+// A slowStream takes 7 s for each message that brings something.
+type slowStream struct{ grpc.ClientStream }
+
+func (s slowStream) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	if r, ok := m.(*etcdserverpb.WatchResponse); err == nil && ok && len(r.Events) > 0 {
+		select {
+		case <-time.After(7 * time.Second):
+		case <-s.Context().Done():
+			return s.Context().Err()
+		}
+	}
+	return err
 }
 
 // reach waits until the standby has come to a sequence.
