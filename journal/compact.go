@@ -22,7 +22,7 @@ type Compactor struct {
 	Client *clientv3.Client
 	Layout Layout
 	// Tip returns where the journal is known to stand, zero for nowhere; for Run alone.
-	Tip   func() Cursor
+	Tip   func(ctx context.Context) Cursor
 	Clock clock.Clock
 	Log   *slog.Logger
 	// Keep is how long history is kept, so that followers can resume: the
@@ -86,7 +86,7 @@ func (c *Compactor) Run(ctx context.Context) error {
 // step notes where the journal is, and cuts it at the newest mark that is too
 // old, or behind which there is too much.
 func (c *Compactor) step(ctx context.Context) error {
-	now, tip := c.Clock(), c.Tip()
+	now, tip := c.Clock(), c.Tip(ctx)
 	if tip.Head.Bytes == 0 {
 		return nil // nothing to compact, or a snapshot's position, which lacks the bytes
 	}

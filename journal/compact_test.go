@@ -36,7 +36,7 @@ func TestCompactorKeepsTheHistoryShort(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			start := p.log.Tip()
 			c := journal.NewCompactor(journal.Compactor{
-				Client: client, Layout: p.layout, Tip: p.log.Tip, Clock: boot, Log: slog.New(slog.DiscardHandler), Keep: tc.keep, MaxBytes: tc.bytes,
+				Client: client, Layout: p.layout, Tip: p.tip, Clock: boot, Log: slog.New(slog.DiscardHandler), Keep: tc.keep, MaxBytes: tc.bytes,
 				KeepFrom: func(context.Context) int64 { return tc.from },
 			})
 			go func() { _ = c.Run(t.Context()) }()
@@ -72,7 +72,7 @@ func TestCompactorKeepsWhatStateFilesNeed(t *testing.T) {
 	var from atomic.Int64
 	from.Store(p.log.Tip().Revision)
 	c := journal.NewCompactor(journal.Compactor{
-		Client: client, Layout: p.layout, Tip: p.log.Tip, Clock: clock.Boot(), Log: slog.New(slog.DiscardHandler), Keep: time.Millisecond,
+		Client: client, Layout: p.layout, Tip: p.tip, Clock: clock.Boot(), Log: slog.New(slog.DiscardHandler), Keep: time.Millisecond,
 		MaxBytes: 1 << 40, KeepFrom: func(context.Context) int64 { return from.Load() },
 	})
 	go func() { _ = c.Run(t.Context()) }()
@@ -100,7 +100,7 @@ func TestOnlyOneNodeCuts(t *testing.T) {
 	var asked atomic.Int64
 	var cuts atomic.Bool
 	c := journal.NewCompactor(journal.Compactor{
-		Client: client, Layout: p.layout, Tip: p.log.Tip, Clock: clock.Boot(), Log: slog.New(slog.DiscardHandler), Keep: time.Millisecond, MaxBytes: 1,
+		Client: client, Layout: p.layout, Tip: p.tip, Clock: clock.Boot(), Log: slog.New(slog.DiscardHandler), Keep: time.Millisecond, MaxBytes: 1,
 		Cuts: func(bool) bool { asked.Add(1); return cuts.Load() },
 	})
 	go func() { _ = c.Run(t.Context()) }()

@@ -50,6 +50,9 @@ type primary struct {
 	stop context.CancelFunc
 }
 
+// tip is where its journal ends.
+func (p *primary) tip(context.Context) journal.Cursor { return p.log.Tip() }
+
 type observer struct {
 	mu               sync.Mutex
 	commits, refused int

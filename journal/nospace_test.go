@@ -26,7 +26,7 @@ func TestFullEtcdRecovers(t *testing.T) {
 	p := newPrimary(t, client, 1<<20).run().mount()
 	p.mustPut("before")
 	compactor := journal.NewCompactor(journal.Compactor{
-		Client: client, Layout: p.layout, Tip: p.log.Tip, Clock: clock.Boot(), Log: slog.New(slog.DiscardHandler),
+		Client: client, Layout: p.layout, Tip: p.tip, Clock: clock.Boot(), Log: slog.New(slog.DiscardHandler),
 		Keep: time.Hour, MaxBytes: 1 << 40, Cover: covered(p),
 	})
 	etcd.FillQuota(t)
@@ -65,7 +65,7 @@ func TestSpaceIsFoundSoonAfterALongTime(t *testing.T) {
 	var ahead, tries atomic.Int64
 	boot := clock.Boot()
 	compactor := journal.NewCompactor(journal.Compactor{
-		Client: client, Layout: p.layout, Tip: p.log.Tip, Log: slog.New(slog.DiscardHandler), Keep: time.Hour, MaxBytes: 1 << 40,
+		Client: client, Layout: p.layout, Tip: p.tip, Log: slog.New(slog.DiscardHandler), Keep: time.Hour, MaxBytes: 1 << 40,
 		Clock: func() time.Duration { return boot() + time.Duration(ahead.Load()) },
 		Cover: func(context.Context) (journal.Cover, error) {
 			tries.Add(1)
@@ -112,7 +112,7 @@ func TestFullEtcdRecoversWhileACommitIsInDoubt(t *testing.T) {
 	})
 	p := newPrimary(t, client, 1<<20)
 	compactor := journal.NewCompactor(journal.Compactor{
-		Client: client, Layout: p.layout, Tip: p.log.Tip, Clock: clock.Boot(), Log: slog.New(slog.DiscardHandler),
+		Client: client, Layout: p.layout, Tip: p.tip, Clock: clock.Boot(), Log: slog.New(slog.DiscardHandler),
 		Keep: time.Hour, MaxBytes: 1 << 40, Cover: covered(p),
 	})
 	p.run().mount().mustPut("before")

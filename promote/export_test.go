@@ -6,8 +6,12 @@ import (
 	"encoding/json"
 	"slices"
 
+	"github.com/rs/zerolog"
+
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/promote/statefile"
 )
 
 // MayStart reports whether an operator's permission to start empty stands.
@@ -59,4 +63,12 @@ func (r Retention) Look(ctx context.Context) (int64, error) {
 // Remembers reports whether this node remembers that a history descends from another.
 func (n *Node) Remembers(of, from journal.History) bool {
 	return slices.ContainsFunc(n.companions.descent(of), func(a journal.Ancestor) bool { return a.History == from })
+}
+
+// SaveInTime writes a file as savers do.
+func SaveInTime(ctx context.Context, write func(wrote func()) error) error {
+	n := &Node{Config: Config{Clock: clock.Boot(), Log: zerolog.Nop()}}
+	n.saver = newSaver(n)
+	of := &statefile.Source{At: func() journal.Cursor { return journal.Cursor{} }}
+	return n.saver.inTime(ctx, of, func(_ context.Context, of statefile.Source) error { return write(of.Wrote) })
 }

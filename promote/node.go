@@ -195,7 +195,7 @@ func New(c Config) *Node {
 	n.causeSince, n.answersSince = c.Clock(), c.Clock()
 	n.saver, n.retention = newSaver(n), newRetention(n)
 	compactor := journal.Compactor{
-		Client: c.Client, Layout: c.Layout, Tip: n.tip, Clock: c.Clock, Log: n.journalLog,
+		Client: c.Client, Layout: c.Layout, Tip: n.end, Clock: c.Clock, Log: n.journalLog,
 		Keep: c.EventsTTL, KeepFrom: n.retention.keepFrom, MaxBytes: c.MaxJournalBytes,
 	}
 	if c.OwnsEtcd || c.EtcdMember {

@@ -22,7 +22,7 @@ func FuzzRecords(f *testing.F) {
 		NodeInfo{ID: "a", Role: Primary, Promotable: true, Formats: [2]int{1, 2}, Settings: `{"x":1}`},
 		TermRecord{Term: 1, NodeID: "a", Began: "2026-01-02T03:04:05Z", Ended: "x", Left: math.MaxInt64, Gap: 7, GapAtLeast: true},
 		CompleteNode{ID: "a", Term: 2, Seq: 3}, Pause{NodeID: "a", For: "30m"}, Pause{For: "-2562047h47m16.854775807s"},
-		memory{At: map[string]string{"a": "a:1"}, Primary: "a", Term: 2}, savedFile{3, 4, 1},
+		memory{At: map[string]string{"a": "a:1"}, Primary: "a", Term: 2}, place{3, 4, 1},
 	} {
 		b, err := json.Marshal(record)
 		if err != nil {

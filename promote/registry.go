@@ -41,6 +41,9 @@ type NodeInfo struct {
 	// Saved is where the node's newest state file leads, if the journal still goes on
 	// from there.
 	Saved metadata.Seq `json:"saved_sequence,omitempty"`
+	// Needs are the places from which on the node needs the journal besides: of a snapshot that
+	// it loads, and of a state file that it writes.
+	Needs [2]place `json:"needs,omitzero"`
 	// Restorable says that after a restart the node could go on from that file.
 	Restorable bool `json:"restorable,omitempty"`
 	// Instance is that of the node's state directory.

@@ -3,6 +3,7 @@ package promote
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -15,7 +16,8 @@ import (
 )
 
 // A retention keeps the journal, its history and its records, back to the newest state file
-// of every node, so that a node that restarts can go on from its own.
+// of every node, so that a node that restarts can go on from its own, and back to where a
+// node loads a snapshot or writes a file.
 type retention struct {
 	node   *Node
 	from   int64                    // revision from which history is kept, as read last; 0 for all
@@ -60,6 +62,26 @@ func (n *Node) awaitMaintenance(maintaining *task) {
 // defragmented. One that is embedded must not be closed then: it would crash. The end of
 // the process does it no harm.
 func (n *Node) EtcdBusy() bool { return n.etcdBusy.Load() }
+
+// end returns where the journal ends, for a node that maintains etcd: whether it follows it
+// or not. Zero if etcd does not say, or may have lost it.
+func (n *Node) end(ctx context.Context) journal.Cursor {
+	n.mu.Lock()
+	t, f := n.term, n.follower
+	n.mu.Unlock()
+	switch {
+	case t != nil:
+		return t.log.Tip()
+	case f == nil || f.Lost().Err != nil:
+		return journal.Cursor{}
+	}
+	_, at := f.State() // before the look: the journal never goes back
+	view, err := n.reader().Look(ctx)
+	if err != nil || errors.Is(at.Against(view.Cursor, view.Err), journal.ErrLost) {
+		return journal.Cursor{}
+	}
+	return view.Cursor
+}
 
 // tip returns where the journal stands as far as this node knows, zero if it does not
 // follow it.
@@ -106,26 +128,37 @@ func (r *retention) look(ctx context.Context) error {
 	n := r.node
 	attempt, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()
-	resp, err := n.Client.Txn(attempt).Then(nodesOp(n.Layout), clientv3.OpGet(n.Layout.Saved(), clientv3.WithPrefix())).Commit()
+	resp, err := n.Client.Txn(attempt).Then(
+		nodesOp(n.Layout), clientv3.OpGet(n.Layout.Saved(), clientv3.WithPrefix()), clientv3.OpGet(n.Layout.Head()),
+	).Commit()
 	if err != nil {
 		return err
+	}
+	tip := journal.ViewOf(resp.Header, resp.Responses[2].GetResponseRange().Kvs).Cursor.Head
+	from, seq := int64(math.MaxInt64), metadata.Seq(math.MaxInt64)
+	keep := func(p place) {
+		if p.Bytes > 0 && journal.RecordBytes(journal.Head{Seq: p.Seq, Bytes: p.Bytes}, tip) > n.MaxJournalBytes {
+			return // the bound has cut off what leads on from it
+		}
+		from, seq = min(from, p.Revision), min(seq, p.Seq)
 	}
 	registered := make(map[string]bool)
 	for _, node := range nodesOf(resp.Responses[0].GetResponseRange().Kvs) {
 		registered[node.ID] = true
+		for _, needed := range node.Needs {
+			if needed.Revision > 0 {
+				keep(needed)
+			}
+		}
 	}
-	from, seq, tip := int64(math.MaxInt64), metadata.Seq(math.MaxInt64), n.tip().Head
 	for _, kv := range resp.Responses[1].GetResponseRange().Kvs {
-		var file savedFile
+		var file place
 		id := strings.TrimPrefix(string(kv.Key), n.Layout.Saved())
 		if r.gone(id, registered[id]) || json.Unmarshal(kv.Value, &file) != nil {
 			_, _ = n.Client.Delete(attempt, string(kv.Key)) // tried again the next time
 			continue
 		}
-		if file.Bytes > 0 && journal.RecordBytes(journal.Head{Seq: file.Seq, Bytes: file.Bytes}, tip) > n.MaxJournalBytes {
-			continue // the bound has cut off what leads on from it
-		}
-		from, seq = min(from, file.Revision), min(seq, file.Seq)
+		keep(file)
 	}
 	r.from, r.seq = from, seq
 	return nil

@@ -46,6 +46,10 @@ func TestRetention(t *testing.T) {
 	register("a")
 	register("b")
 	keeps("both are here", 20)
+	do(t, etcd, clientv3.OpPut(layout.Node("d"), `{"node_id":"d","needs":[{"sequence":1,"revision":10},{}]}`))
+	keeps("d loads a snapshot", 10)
+	do(t, etcd, clientv3.OpPut(layout.Node("d"), `{"node_id":"d"}`))
+	keeps("d has loaded it", 20)
 	do(t, etcd, clientv3.OpDelete(layout.Node("b")))
 	keeps("b has left", 20)
 	now += 59 * time.Minute

@@ -43,6 +43,7 @@ type saver struct {
 	saves    int64
 	took     time.Duration // by the newest save
 	failures int64
+	needs    journal.Cursor // from where a file that is written needs the journal; zero for none
 }
 
 const (
@@ -53,7 +54,7 @@ const (
 	idleSaves = 10
 	// savePause is the pause after a save that failed.
 	savePause = 10 * time.Second
-	// saveTimeout bounds one save.
+	// saveTimeout is for how long a save may write nothing.
 	saveTimeout = time.Minute
 	// firstSave is for how long a node waits for a file before it serves in a journal that
 	// no earlier file leads to.
@@ -210,8 +211,8 @@ func (s *saver) keepDiverged(ctx context.Context, store *metadata.Store, at jour
 		return nil
 	}
 	var file string
-	err := s.inTime(ctx, func(ctx context.Context) (err error) {
-		file, err = s.dir.SaveDiverged(ctx, *n.sourceAt(store, at))
+	err := s.inTime(ctx, n.sourceAt(store, at), func(ctx context.Context, of statefile.Source) (err error) {
+		file, err = s.dir.SaveDiverged(ctx, of)
 		return err
 	})
 	if err != nil {
@@ -222,19 +223,33 @@ func (s *saver) keepDiverged(ctx context.Context, store *metadata.Store, at jour
 	return nil
 }
 
-// inTime writes a file, and notes what fails, also if it takes longer than saveTimeout.
-func (s *saver) inTime(parent context.Context, write func(ctx context.Context) error) error {
-	ctx, cancel := context.WithTimeout(parent, saveTimeout)
+// inTime writes a file, and notes what fails, also if nothing is written for saveTimeout. The
+// journal is kept meanwhile from where the state stands.
+func (s *saver) inTime(parent context.Context, state *statefile.Source, write func(context.Context, statefile.Source) error) error {
+	s.need(state.At())
+	defer s.need(journal.Cursor{})
+	ctx, cancel := context.WithCancel(parent)
 	defer cancel()
-	err := beside(ctx, s.files, func() error { return write(ctx) })
+	idle := time.AfterFunc(saveTimeout, cancel)
+	defer idle.Stop()
+	of := *state
+	of.Wrote = func() { idle.Reset(saveTimeout) }
+	err := beside(ctx, s.files, func() error { return write(ctx, of) })
 	if err == nil || parent.Err() != nil {
 		return err
 	}
 	if ctx.Err() != nil {
-		err = fmt.Errorf("it took longer than %v, so the disk may hang: %w", saveTimeout, err)
+		err = fmt.Errorf("nothing was written for %v, so the disk may hang: %w", saveTimeout, err)
 	}
 	s.fail(err)
 	return err
+}
+
+// need says from where on the journal is to be kept for a file that is written; zero for no more.
+func (s *saver) need(at journal.Cursor) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.needs = at
 }
 
 // run saves the state whenever that is due, until the context ends.
@@ -289,8 +304,8 @@ func (s *saver) save(ctx context.Context, of *statefile.Source) {
 	n := s.node
 	begun := n.Clock()
 	var at journal.Cursor
-	err := s.inTime(ctx, func(ctx context.Context) (err error) {
-		at, err = s.dir.Save(ctx, *of)
+	err := s.inTime(ctx, of, func(ctx context.Context, of statefile.Source) (err error) {
+		at, err = s.dir.Save(ctx, of)
 		return err
 	})
 	if err != nil {
@@ -342,18 +357,21 @@ func (s *saver) fail(err error) {
 	}
 }
 
-// A savedFile is what a node says of its newest file.
-type savedFile struct {
+// A place is where in the journal a node says that something of its own stands: its newest
+// file, for one.
+type place struct {
 	Seq      metadata.Seq `json:"sequence"`
 	Revision int64        `json:"revision"`
 	Bytes    int64        `json:"bytes,omitempty"` // of the head there; 0 if not known
 }
 
+func placeOf(at journal.Cursor) place { return place{at.Head.Seq, at.Revision, at.Head.Bytes} }
+
 // publish says in etcd where the newest file leads, so that the journal is kept from
 // there. If that fails, more of it is kept.
 func (s *saver) publish(ctx context.Context, at journal.Cursor) {
 	n := s.node
-	value, err := json.Marshal(savedFile{at.Head.Seq, at.Revision, at.Head.Bytes})
+	value, err := json.Marshal(placeOf(at))
 	if err != nil {
 		return
 	}
@@ -397,14 +415,15 @@ type Saving struct {
 	Saves      int64
 	Took       time.Duration // by the newest save
 	Failures   int64
-	Fault      error // of the last attempt
-	Unread     error // why the newest of the files that stand in Dir was not loaded; nil if it was
+	Needs      journal.Cursor // from where a file that is being written needs the journal; zero for none
+	Fault      error          // of the last attempt
+	Unread     error          // why the newest of the files that stand in Dir was not loaded; nil if it was
 }
 
 func (s *saver) status() Saving {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := Saving{Dir: s.node.StateDir, Saves: s.saves, Took: s.took, Failures: s.failures, Fault: s.fault, Unread: s.unread}
+	st := Saving{Dir: s.node.StateDir, Saves: s.saves, Took: s.took, Failures: s.failures, Needs: s.needs, Fault: s.fault, Unread: s.unread}
 	if s.dir != nil {
 		st.Instance = s.dir.Instance()
 	}

@@ -54,14 +54,18 @@ func (n *Node) Status() Status {
 		},
 		Saving: n.saver.status(), Space: n.compactor.Space(),
 	}
+	var f follower.Status
+	if n.term == nil && n.follower != nil {
+		f = n.follower.Status()
+	}
 	s.Self.Saved, s.Self.Restorable, s.Self.Instance = s.Saving.Seq, s.Saving.Restorable, s.Saving.Instance
+	s.Self.Needs = [2]place{placeOf(s.Saving.Needs), placeOf(f.Needs)}
 	s.Self.LastTerm = n.companions.lastTerm()
 	s.Self.EtcdFull, s.Self.MakesSpace = s.Space.Full(), n.makesSpace()
 	s.Loads = make(map[journal.Reason]int)
 	for reason, count := range n.loads {
 		s.Loads[reason] = count
 	}
-	var f follower.Status
 	switch {
 	case n.term != nil:
 		s.Position = n.term.Store.Position()
@@ -78,7 +82,6 @@ func (n *Node) Status() Status {
 		s.Raised += n.term.pace.Raised()
 		s.Lapses += n.term.right.Lapses()
 	case n.follower != nil:
-		f = n.follower.Status()
 		n.describe(&s, f)
 	default:
 		s.Self.Why = "it has just started: it is not registered in etcd yet"

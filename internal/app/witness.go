@@ -60,7 +60,7 @@ func (a *App) newWitness(etcd *etcdConn) *witness {
 	w.use = newEtcdUse(a, etcd)
 	w.compactor = journal.NewCompactor(journal.Compactor{
 		Client: etcd.journal, Layout: w.layout, Clock: a.clock, Log: zslog.New(a.log),
-		Tip:   func() journal.Cursor { return journal.Cursor{} },
+		Tip:   func(context.Context) journal.Cursor { return journal.Cursor{} },
 		Cover: func(context.Context) (journal.Cover, error) { return journal.Cover{}, nil },
 		Cuts:  func(bool) bool { return false },
 	})

@@ -86,6 +86,7 @@ type Follower struct {
 	shaken   bool                 // the journal seems to be lost
 	doubts   int                  // how often it seemed to be
 	cluster  uint64               // etcd's id as last seen, 0 for never
+	needs    journal.Cursor       // from where a snapshot that is loaded needs the journal; zero for none
 	moved    chan struct{}        // closed and replaced when at or complete changes
 }
 

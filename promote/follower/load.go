@@ -1,9 +1,11 @@
 package follower
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -56,11 +58,18 @@ func (f *Follower) tryLoad(ctx context.Context) *loaded {
 	return l
 }
 
-// load gets a snapshot with the commits that belong to it.
+// load gets a snapshot with the commits that belong to it. The journal is to be kept
+// meanwhile from where it stands at the beginning: see Status.Needs.
 func (f *Follower) load(ctx context.Context) (*loaded, error) {
 	if err := f.keepDiverged(ctx); err != nil {
 		return nil, err
 	}
+	view, err := f.Reader.Look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f.need(view.Cursor)
+	defer f.need(journal.Cursor{})
 	loader := metadata.NewLoader(f.Options)
 	start, err := f.Snapshot.Fetch(ctx, loader.Add)
 	if err != nil {
@@ -74,7 +83,7 @@ func (f *Follower) load(ctx context.Context) (*loaded, error) {
 	}
 	t := &tail{follower: f, loader: loader, at: start}
 	if loader.Start() < loader.End() {
-		if err := f.Reader.Read(ctx, start, t); !errors.Is(err, errTailRead) {
+		if err := t.read(ctx, view.Cluster); err != nil {
 			return nil, fmt.Errorf("reading the journal behind the snapshot: %w", err)
 		}
 	}
@@ -83,6 +92,13 @@ func (f *Follower) load(ctx context.Context) (*loaded, error) {
 		return nil, err
 	}
 	return &loaded{store, t.at}, nil
+}
+
+// need says from where on the journal is to be kept for this node; zero for no more.
+func (f *Follower) need(at journal.Cursor) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.needs = at
 }
 
 // keepDiverged keeps the state there is if it has commits that the journal has not.
@@ -126,17 +142,51 @@ func (f *Follower) take(l *loaded) {
 type tail struct {
 	follower *Follower
 	loader   *metadata.Loader
-	at       journal.Cursor
+
+	mu sync.Mutex // guards at while it is read
+	at journal.Cursor
 }
 
 var errTailRead = errors.New("the snapshot's commits are read")
+
+// read reads them from the etcd with an id, and fails if that goes back meanwhile: a watch
+// for a revision that is yet to come says nothing.
+func (t *tail) read(parent context.Context, cluster uint64) error {
+	ctx, cancel := context.WithCancelCause(parent)
+	looked := make(chan struct{})
+	go func() {
+		defer close(looked)
+		cancel(t.follower.repeat(ctx, lagInterval, lagInterval, func(ctx context.Context) error {
+			t.mu.Lock()
+			at := t.at // before the look: the journal never goes back
+			t.mu.Unlock()
+			view, err := t.follower.Reader.Look(ctx)
+			if err == nil {
+				err = cmp.Or(at.Against(view.Cursor, view.Err), wentBack(at, view, cluster))
+			}
+			return err
+		}))
+	}()
+	err := t.follower.Reader.Read(ctx, t.at, t)
+	cancel(nil)
+	<-looked
+	switch cause := context.Cause(ctx); {
+	case errors.Is(err, errTailRead):
+		return nil
+	case errors.Is(cause, journal.ErrLost), errors.Is(cause, journal.ErrBroken):
+		return cause
+	}
+	return err
+}
 
 // Commit applies a commit and ends the reading at the snapshot's end.
 func (t *tail) Commit(c *metadata.Commit, at journal.Cursor) error {
 	if err := t.loader.Apply(c); err != nil {
 		return err
 	}
+	t.mu.Lock()
 	t.at = at
+	t.mu.Unlock()
 	if c.Seq == t.loader.End() {
 		return errTailRead
 	}

@@ -1,6 +1,7 @@
 package follower
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -208,14 +209,20 @@ func (f *Follower) checkJournal(ctx context.Context) (journal.Head, error) {
 	cluster := f.cluster
 	f.cluster = view.Cluster
 	f.mu.Unlock()
-	if view.Revision < at.Revision || cluster != 0 && cluster != view.Cluster {
-		const cause = "etcd is another one, or went back to an older revision"
-		if at.Head.Seq == 0 { // nothing is lost, but a watch for a revision that is yet to come says nothing
-			return journal.Head{}, &journal.BrokenError{Reason: journal.ReasonStart, Err: errors.New(cause)}
-		}
-		return journal.Head{}, &journal.LostError{Cause: cause}
+	return view.Cursor.Head, cmp.Or(wentBack(at, view, cluster), view.Err)
+}
+
+// wentBack is the error of an etcd, as it was looked at after a position, that has another id
+// than before, 0 for none, or has not come to that position: a watch would say nothing.
+func wentBack(at journal.Cursor, view journal.View, cluster uint64) error {
+	const cause = "etcd is another one, or went back to an older revision"
+	switch {
+	case view.Revision >= at.Revision && (cluster == 0 || cluster == view.Cluster):
+		return nil
+	case at.Head.Seq == 0: // nothing is lost
+		return &journal.BrokenError{Reason: journal.ReasonStart, Err: errors.New(cause)}
 	}
-	return view.Cursor.Head, view.Err
+	return &journal.LostError{Cause: cause}
 }
 
 // mayTake refuses a snapshot of another journal than etcd holds, and any while etcd holds

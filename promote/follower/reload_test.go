@@ -4,12 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/rs/zerolog"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
+	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/leasesync"
@@ -231,4 +236,40 @@ func TestSnapshotWithoutCommitsBehindItDoesNotLag(t *testing.T) {
 	if err := f.CheckLag(t.Context()); err != nil {
 		t.Error(err)
 	}
+}
+
+// While the commits that belong to a snapshot are read, etcd is replaced by another one: the
+// attempt ends, as a watch for a revision that is yet to come would say nothing.
+func TestAnotherEtcdWhileASnapshotsCommitsAreRead(t *testing.T) {
+	p := newPrimary(t)
+	wrong := etcdtest.Start(t)
+	if _, err := wrong.Client(t).Put(t.Context(), "tenant", ""); err != nil {
+		t.Fatal(err)
+	}
+	var client *clientv3.Client
+	var swap sync.Once
+	client = p.etcd.Client(t, grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc,
+		cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption,
+	) (grpc.ClientStream, error) {
+		if strings.HasSuffix(method, "/Watch") {
+			swap.Do(func() {
+				client.SetEndpoints(wrong.Endpoints()...)
+				for there := false; !there && ctx.Err() == nil; {
+					resp, err := client.Get(ctx, "tenant")
+					there = err == nil && resp.Count > 0
+				}
+			})
+		}
+		return streamer(ctx, desc, cc, method, opts...)
+	}))
+	f := follow(t, follower.Config{
+		Clock: clock.Boot(), Reader: &journal.Reader{Client: client, Layout: p.layout, Codec: codec}, Snapshot: &fetcher{p.dial(t, nil)},
+		FullSyncInterval: time.Minute,
+	}, nil, journal.Cursor{})
+	waitFor(t, "the end of the attempt", f, func(s follower.Status) bool {
+		return s.Fault != nil && strings.Contains(s.Fault.Error(), "reading the journal behind the snapshot: the journal is lost")
+	})
+	client.SetEndpoints(p.etcd.Endpoints()...)
+	p.put(t, "after")
+	p.reached(t, nil, f)
 }

@@ -40,7 +40,9 @@ type Status struct {
 	Fault    error          // why it still is not, nil if nothing failed
 	Loads    map[journal.Reason]int
 	LastLoad journal.Reason // empty for none
-	Loss     Loss           // of the journal
+	// Needs is from where on a snapshot that is being loaded needs the journal; zero for none.
+	Needs journal.Cursor
+	Loss  Loss // of the journal
 	// File is where the state comes from, until the journal is found to go on from it.
 	File string
 	// Unsure says that the journal goes on from the state, but that etcd may have gone
@@ -58,7 +60,7 @@ type Status struct {
 func (f *Follower) Status() Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := Status{At: f.at, Complete: f.complete, Loads: make(map[journal.Reason]int), LastLoad: f.last, Loss: f.loss, File: f.file, WasLost: f.wasLost, Apart: f.restored || f.apart, Unsure: f.restored || f.wasLost || f.apart || f.Clock()-f.heard > maxApart}
+	s := Status{At: f.at, Complete: f.complete, Loads: make(map[journal.Reason]int), LastLoad: f.last, Needs: f.needs, Loss: f.loss, File: f.file, WasLost: f.wasLost, Apart: f.restored || f.apart, Unsure: f.restored || f.wasLost || f.apart || f.Clock()-f.heard > maxApart}
 	if !f.complete {
 		s.Why, s.Fault = f.why, f.fault
 	}

@@ -50,9 +50,10 @@ type end struct {
 
 // A writer writes a file. It remembers the first error.
 type writer struct {
-	out *bufio.Writer
-	sum xxh3.Hasher
-	err error
+	out   *bufio.Writer
+	sum   xxh3.Hasher
+	err   error
+	wrote func() // called behind each frame; nil for nothing
 }
 
 func newWriter(to io.Writer) *writer {
@@ -76,6 +77,9 @@ func (w *writer) frame(kind byte, payload []byte) {
 	binary.LittleEndian.PutUint32(head[1:], uint32(len(payload)))
 	w.write(head[:])
 	w.write(payload)
+	if w.wrote != nil {
+		w.wrote()
+	}
 }
 
 // close writes the checksum.

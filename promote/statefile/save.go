@@ -30,6 +30,8 @@ type Source struct {
 	// Valid is asked before the file gets its name; nil if the state is still to be
 	// saved.
 	Valid func() error
+	// Wrote is called whenever more of a file is written; may be nil.
+	Wrote func()
 }
 
 // Save writes a file, and returns where it leads. Only one part of the state is
@@ -75,8 +77,25 @@ func (d *Dir) write(ctx context.Context, of Source, name string) (at journal.Cur
 	if err != nil {
 		return at, err
 	}
-	at, err = of.Write(ctx, f)
+	at, err = of.Write(ctx, &steady{File: f})
 	return at, files.Place(f, name, err, of.Valid)
+}
+
+// A steady file has the disk take what is written as it comes: at once at the end that may
+// take longer than a save may write nothing, and hold up others.
+type steady struct {
+	*os.File
+	unsynced int
+}
+
+const syncBytes = 256 << 20
+
+func (f *steady) Write(b []byte) (int, error) {
+	n, err := f.File.Write(b)
+	if f.unsynced += n; err == nil && f.unsynced >= syncBytes {
+		f.unsynced, err = 0, f.Sync()
+	}
+	return n, err
 }
 
 // writable fails if a file of a newer format is there: it is not ours to push out.
@@ -115,6 +134,7 @@ func (of *Source) Write(ctx context.Context, to io.Writer) (journal.Cursor, erro
 		return at, err
 	}
 	w := newWriter(to)
+	w.wrote = of.Wrote
 	who, err := json.Marshal(header{of.ClusterID, of.NodeID})
 	if err != nil {
 		return at, err
