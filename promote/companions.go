@@ -10,6 +10,7 @@ import (
 
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/promote/follower"
 )
 
 // companions are the complete nodes as last seen while the journal was well, those that
@@ -36,6 +37,9 @@ type memory struct {
 	LastTerm metadata.Term `json:"last_term,omitempty"`
 	// Cluster is etcd's own id, which a restored backup has not; 0 if it is not known.
 	Cluster uint64 `json:"etcd_cluster,omitempty"`
+	// WentBack says that etcd may have gone back since more was acknowledged than it holds,
+	// and that no primary was seen to commit since.
+	WentBack bool `json:"etcd_went_back,omitempty"`
 	// Owner is the id of the node in which etcd is embedded, if it makes space there.
 	Owner string `json:"etcd_owner,omitempty"`
 	// History is the journal's, and Ancestors those that it descends from.
@@ -57,17 +61,17 @@ func (c *companions) recall(kept []byte) {
 	_ = json.Unmarshal(kept, &c.last) // damaged, it is as good as nothing
 }
 
-// run keeps the list up to date until the context ends. tip returns where the node
-// stands in the journal, and how often that seemed lost.
-func (c *companions) run(ctx context.Context, n *Node, tip func() (journal.Cursor, int)) {
+// run keeps the list up to date until the context ends. status is how the node stands to
+// the journal.
+func (c *companions) run(ctx context.Context, n *Node, status func() follower.Status) {
 	doubts := 0
 	for {
-		at, now := tip()
-		if now != doubts {
+		s := status()
+		if s.Doubts != doubts {
 			c.setCompared(false)
 		}
-		doubts = now
-		c.look(ctx, n, at)
+		doubts = s.Doubts
+		c.look(ctx, n, s)
 		due := time.NewTimer(companionsEvery)
 		select {
 		case <-ctx.Done():
@@ -96,7 +100,7 @@ func (c *companions) lastTerm() metadata.Term {
 
 // look takes in the nodes, unless the head says that the journal is lost: it is read
 // after them.
-func (c *companions) look(ctx context.Context, n *Node, at journal.Cursor) {
+func (c *companions) look(ctx context.Context, n *Node, s follower.Status) {
 	leader, there, err := readLeader(ctx, n.Client, n.Layout)
 	if err != nil {
 		return
@@ -109,7 +113,7 @@ func (c *companions) look(ctx context.Context, n *Node, at journal.Cursor) {
 	if err != nil {
 		return
 	}
-	if view.Missing() || at.Against(view.Cursor, view.Err) != nil {
+	if view.Missing() || s.At.Against(view.Cursor, view.Err) != nil {
 		c.setCompared(false)
 		return
 	}
@@ -149,6 +153,7 @@ func (c *companions) look(ctx context.Context, n *Node, at journal.Cursor) {
 		m.Primary, m.Term = leader.NodeID, leader.Term
 	}
 	m.LastTerm = before.termsThrough(m, view.Cursor.Head)
+	m.WentBack = s.WasLost || before.WentBack && !s.Complete || before.Cluster != 0 && before.Cluster != view.Cluster
 	c.mu.Lock()
 	c.last = m
 	c.mu.Unlock()

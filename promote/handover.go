@@ -130,7 +130,7 @@ func (t *Term) leave(ctx, running context.Context, o *order) error {
 		kind, err = errs.Unavailable, fmt.Errorf("the term ended without a handover: %w", err)
 	}
 	o.result <- handover{kind: kind, err: err}
-	if kind == errs.Unavailable && ctx.Err() != nil {
+	if kind == errs.Unavailable && ctx.Err() != nil && t.flushed {
 		n.Log.Warn().Err(err).Msg("no handover, this node stops all the same: nobody serves until another node is elected")
 		t.end = "stopped, and no other node could take over"
 		return t.resign(bounded, "")
@@ -189,6 +189,7 @@ func (t *Term) handOver(ctx context.Context, o *order) (NodeInfo, error) {
 	if err := t.flush(func(c metadata.Change) error { return t.writer.Commit(ctx, c) }); err != nil {
 		return NodeInfo{}, err
 	}
+	t.flushed = true
 	to := o.to
 	if to.ID == "" {
 		var err error

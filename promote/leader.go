@@ -131,9 +131,13 @@ func elect(
 
 // announcement is what says in the elected node's own leader key that it serves, in the
 // key for other clients where, and that this node is complete.
-func announcement(layout journal.Layout, s *Session, l Leader, complete CompleteNode) ([]clientv3.Op, error) {
+func announcement(layout journal.Layout, s *Session, l Leader, complete CompleteNode, why string) ([]clientv3.Op, error) {
 	l.State = Serving
 	value, err := json.Marshal(l)
+	if err != nil {
+		return nil, err
+	}
+	record, err := json.Marshal(TermRecord{Term: l.Term, NodeID: l.NodeID, Why: why})
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +145,7 @@ func announcement(layout journal.Layout, s *Session, l Leader, complete Complete
 	if err != nil {
 		return nil, err
 	}
-	ops = append(ops, clientv3.OpPut(layout.Leader(), string(value), clientv3.WithLease(s.lease)))
+	ops = append(ops, clientv3.OpPut(layout.Leader(), string(value), clientv3.WithLease(s.lease)), clientv3.OpPut(layout.Term(l.Term), string(record)))
 	if layout.View != "" {
 		ops = append(ops, clientv3.OpPut(layout.View, l.RPC, clientv3.WithLease(s.lease)))
 	}

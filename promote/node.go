@@ -288,7 +288,8 @@ func (n *Node) followerConfig() follower.Config {
 	c.Reader = n.reader()
 	c.Snapshot, c.Options, c.Log, c.MaxLagBytes = snapshots{n}, n.Options, n.Log, n.MaxJournalBytes
 	c.Changed, c.Random, c.Clock = func(string) { n.poke() }, n.Random, n.Clock
-	c.Diverged, c.Descent, c.Cluster = n.saver.keepDiverged, n.companions.descent, n.companions.known().Cluster
+	known := n.companions.known()
+	c.Diverged, c.Descent, c.Cluster, c.WentBack = n.saver.keepDiverged, n.companions.descent, known.Cluster, known.WentBack
 	return c
 }
 
@@ -299,7 +300,7 @@ func (n *Node) standByWith(ctx context.Context, f *follower.Follower) (*candidat
 	var running sync.WaitGroup
 	running.Go(func() { _ = f.Run(following) })
 	running.Go(func() { n.spare.run(following, n) })
-	running.Go(func() { n.companions.run(following, n, f.Doubted) })
+	running.Go(func() { n.companions.run(following, n, f.Status) })
 	running.Go(func() { (&watchdog{node: n, follower: f}).run(following) })
 	defer func() { stop(); running.Wait() }()
 

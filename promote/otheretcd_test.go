@@ -40,6 +40,38 @@ func TestRestartOnARestoredEtcd(t *testing.T) {
 	}
 }
 
+// As TestRestartOnARestoredEtcd, but the node is restarted once more before it serves.
+func TestRestartTwiceOnARestoredEtcd(t *testing.T) {
+	t.Parallel()
+	w, dir := newCluster(t, etcdtest.Start(t)), t.TempDir()
+	a := w.start("a")
+	w.serving(a).mount()
+	a.put(keys("k", 5)...)
+	b := w.start("b", stateIn(dir, time.Hour))
+	w.promotable(b)
+	w.know(a, b)
+	w.equal(a, b)
+	b.end()
+	a.vanish()
+	otherEtcd(t, dir)
+	b = w.start("b", stateIn(dir, time.Hour))
+	waitFor(t, "b to remember the new etcd", func() bool {
+		var m map[string]any
+		kept, _ := os.ReadFile(filepath.Join(dir, "cluster"))
+		_ = json.Unmarshal(kept, &m)
+		return m["etcd_cluster"] != float64(1)
+	})
+	if b.serves() {
+		t.Fatal("b serves already")
+	}
+	b.end()
+	b = w.start("b", stateIn(dir, time.Hour))
+	w.serving(b).has(keys("k", 5)...)
+	if s := b.Store().Stats(); s.Quarantined+s.Busy < s.Capacity {
+		t.Errorf("A: %d bytes are in quarantine and %d in use, of %d; want all of them", s.Quarantined, s.Busy, s.Capacity)
+	}
+}
+
 // otherEtcd has a node remember another etcd than it is going to find.
 func otherEtcd(t *testing.T, dir string) {
 	t.Helper()

@@ -152,12 +152,17 @@ func (n *Node) despitePause(ctx context.Context, head journal.Head) (bool, error
 	}
 	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()
-	resp, err := n.Client.Get(ctx, n.Layout.Term(head.Term))
-	if err != nil || len(resp.Kvs) == 0 {
+	resp, err := n.Client.Do(ctx, n.newestTerms())
+	if err != nil {
 		return false, err
 	}
-	var last TermRecord
-	return json.Unmarshal(resp.Kvs[0].Value, &last) == nil && last.NodeID == n.ID, nil
+	for _, kv := range resp.Get().Kvs {
+		var last TermRecord
+		if err := json.Unmarshal(kv.Value, &last); err != nil || last.NodeID != "" {
+			return last.NodeID == n.ID, nil
+		}
+	}
+	return false, nil
 }
 
 func (n *Node) setPaused(paused bool) {

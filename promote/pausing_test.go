@@ -1,14 +1,19 @@
 package promote_test
 
 import (
+	"context"
 	"encoding/json"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/etcdtest"
@@ -264,4 +269,42 @@ func TestOrdersWithoutAnAnswer(t *testing.T) {
 	w.unregistered("c")
 	lost("giving up a node", "KV/Txn", func() error { return b.Forget(t.Context(), "c") })
 	w.listedComplete("a", "b")
+}
+
+// The write that completes a term's record fails. The node that served last may still go on in
+// a pause.
+func TestAPauseKnowsWhoServedLast(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	var failed atomic.Int64
+	hiccup := func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+		if failed.Load() < 0 {
+			return rpctypes.ErrGRPCTimeout // killed
+		}
+		if r, ok := req.(*etcdserverpb.PutRequest); ok && strings.HasPrefix(string(r.Key), layout.Terms()) && failed.Add(1) == 1 {
+			return rpctypes.ErrGRPCTimeout
+		}
+		return invoke(ctx, method, req, reply, conn, options...)
+	}
+	dir := t.TempDir()
+	a := w.start("a", stateIn(dir, 100*time.Millisecond), func(c *promote.Config) { c.Client = etcd.Client(t, grpc.WithChainUnaryInterceptor(hiccup)) })
+	w.serving(a).mount()
+	a.put("k")
+	w.saved(a)
+	waitFor(t, "the record", func() bool { return failed.Load() > 0 })
+	if err := a.PauseTakeover(t.Context(), time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	dir = copied(t, dir)
+	// SIGKILL: its keys go with the sessions
+	c := etcd.Client(t)
+	leader, _ := c.Get(t.Context(), layout.Leader())
+	self, _ := c.Get(t.Context(), layout.Node("a"))
+	a.wire.cut()
+	for _, kv := range append(leader.Kvs, self.Kvs...) {
+		_, _ = c.Revoke(t.Context(), clientv3.LeaseID(kv.Lease))
+	}
+	failed.Store(-1000) // a killed process writes no end of its term either
+	w.serving(w.start("a", stateIn(dir, 100*time.Millisecond))).has("k")
 }

@@ -78,6 +78,7 @@ type registry struct {
 	recordsLive time.Duration
 	makesSpace  bool
 	capability  func() (role Role, promotable bool) // a change of it is registered at once
+	began       bool                                // the node runs: keys with its name may be its own
 }
 
 // register waits until the node's key is free and creates it. A key that a
@@ -162,7 +163,9 @@ func (r *registry) try(ctx context.Context) (*Session, error) {
 }
 
 // inherit takes over the keys that this node left before its restart: the process that
-// had this node's state directory before has ended, since the directory was locked.
+// had this node's state directory before has ended, since the directory was locked. Later
+// a key of the node may come from an attempt of its own, whose answer was lost, and the
+// leader's from its own term.
 func (r *registry) inherit(ctx context.Context, self NodeInfo, put clientv3.Op, found *clientv3.TxnResponse) (*clientv3.TxnResponse, error) {
 	nodes, leaders := found.Responses[0].GetResponseRange().Kvs, found.Responses[1].GetResponseRange().Kvs
 	former := nodesOf(nodes)
@@ -172,12 +175,12 @@ func (r *registry) inherit(ctx context.Context, self NodeInfo, put clientv3.Op, 
 	compares := []clientv3.Cmp{clientv3.Compare(clientv3.Value(r.layout.Node(self.ID)), "=", string(nodes[0].Value))}
 	ops := []clientv3.Op{put}
 	var l Leader
-	if len(leaders) == 1 && json.Unmarshal(leaders[0].Value, &l) == nil && l.NodeID == self.ID {
+	if !r.began && len(leaders) == 1 && json.Unmarshal(leaders[0].Value, &l) == nil && l.NodeID == self.ID {
 		compares = append(compares, clientv3.Compare(clientv3.Value(r.layout.Leader()), "=", string(leaders[0].Value)))
 		ops = append(ops, r.layout.DeleteLeader()...)
 	}
 	resp, err := r.client.Txn(ctx).If(compares...).Then(ops...).Commit()
-	if err == nil && resp.Succeeded {
+	if err == nil && resp.Succeeded && !r.began {
 		r.log.Info().Msg("took over the keys that this node left in etcd before its restart")
 	}
 	return resp, err
@@ -186,6 +189,7 @@ func (r *registry) inherit(ctx context.Context, self NodeInfo, put clientv3.Op, 
 // run keeps the key up to date until the context ends; after a lost session, or without
 // one, it registers anew.
 func (r *registry) run(ctx context.Context, s *Session) error {
+	r.began = true
 	for {
 		if s != nil {
 			err := r.keep(ctx, s)

@@ -85,3 +85,54 @@ func TestSessionsThatAlwaysEndBeforeTheRegistration(t *testing.T) {
 		t.Error("two minutes later the node tries still")
 	}
 }
+
+// The registration of a primary is lost alone, and both the answer to its new registration and
+// the revocation of that lease get lost. The key that it finds is its own, not that of a process
+// before it, and so is the leader key.
+func TestARegistrationLeavesItsOwnTermAlone(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	var armed atomic.Bool
+	var lost atomic.Int64 // the lease of the registration whose answer was lost
+	loses := func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+		if armed.Load() {
+			if _, ok := req.(*etcdserverpb.LeaseRevokeRequest); ok {
+				return rpctypes.ErrGRPCTimeout
+			}
+			put := &etcdserverpb.PutRequest{}
+			if r, ok := req.(*etcdserverpb.TxnRequest); ok && len(r.Success) == 1 {
+				put = r.Success[0].GetRequestPut()
+			}
+			if string(put.GetKey()) == layout.Node("a") && lost.CompareAndSwap(0, put.GetLease()) {
+				_ = invoke(ctx, method, req, reply, conn, options...)
+				return rpctypes.ErrGRPCTimeout
+			}
+		}
+		return invoke(ctx, method, req, reply, conn, options...)
+	}
+	a := w.start("a", steady, stateIn(t.TempDir(), time.Hour), func(c *promote.Config) { c.Sessions = etcd.Client(t, grpc.WithChainUnaryInterceptor(loses)) })
+	w.serving(a).mount()
+	a.put("k")
+	c := etcd.Client(t)
+	leader, err := c.Get(t.Context(), layout.Leader())
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := c.Get(t.Context(), layout.Node("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	armed.Store(true)
+	if _, err := c.Revoke(t.Context(), clientv3.LeaseID(self.Kvs[0].Lease)); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "a new registration", func() bool {
+		now, err := c.Get(t.Context(), layout.Node("a"))
+		return err == nil && lost.Load() != 0 && len(now.Kvs) == 1 && now.Kvs[0].Lease != self.Kvs[0].Lease && now.Kvs[0].Lease != lost.Load()
+	})
+	after, err := c.Get(t.Context(), layout.Leader())
+	if err != nil || len(after.Kvs) != 1 || after.Kvs[0].CreateRevision != leader.Kvs[0].CreateRevision {
+		t.Errorf("the leader key is %v (%v) after the registration, it was %v", after.Kvs, err, leader.Kvs)
+	}
+}

@@ -155,7 +155,9 @@ func (r *retention) look(ctx context.Context) error {
 		var file place
 		id := strings.TrimPrefix(string(kv.Key), n.Layout.Saved())
 		if r.gone(id, registered[id]) || json.Unmarshal(kv.Value, &file) != nil {
-			_, _ = n.Client.Delete(attempt, string(kv.Key)) // tried again the next time
+			if _, err := n.Client.Delete(attempt, string(kv.Key)); err == nil { // else tried again the next time
+				delete(r.absent, id)
+			}
 			continue
 		}
 		keep(file)
@@ -176,9 +178,5 @@ func (r *retention) gone(id string, registered bool) bool {
 	if !known {
 		r.absent[id], since = now, now
 	}
-	if now-since < absentFor {
-		return false
-	}
-	delete(r.absent, id)
-	return true
+	return now-since >= absentFor
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/promote/follower"
 )
 
 // A Term is this node's time as the elected node, and what its server works
@@ -60,6 +61,8 @@ type Term struct {
 	failing atomic.Pointer[error] // of the last call for a commit
 	held    bool                  // changes are refused, since etcd is nearly full; for keepPace alone
 
+	flushed bool // every lease is in the journal, and no call is answered any more; for leave alone
+
 	stop   context.CancelCauseFunc // ends the term
 	saved  <-chan struct{}         // closed when there is a file of a new journal; nil if files before lead there
 	orders chan *order             // handovers that operators ask for
@@ -90,7 +93,7 @@ func (n *Node) runTerm(ctx context.Context, c *candidate) (*metadata.Store, jour
 	keeping.Go(func() { end(c.session.keepAlive(running)) })
 	keeping.Go(func() { t.keepPace(running) })
 	keeping.Go(func() { t.watchRight(running) })
-	keeping.Go(func() { n.companions.run(running, n, func() (journal.Cursor, int) { return t.log.Tip(), 0 }) })
+	keeping.Go(func() { n.companions.run(running, n, t.following) })
 	keeping.Go(func() { t.trimmer().Run(running) })
 	if n.Compact && !n.makesSpace() {
 		keeping.Go(func() { _ = n.maintain(running) })
@@ -101,7 +104,9 @@ func (n *Node) runTerm(ctx context.Context, c *candidate) (*metadata.Store, jour
 	n.setTerm(t)
 	n.lastPause = Pause{}
 	err := t.begin(running, &c.phases)
-	if err == nil {
+	if err != nil {
+		close(t.ended)
+	} else {
 		n.endAllowance()
 		n.setTakeover(c.phases)
 		if t.empty || t.before.Seq == 0 || t.founded != nil && !n.saver.leadsTo(t.Store, t.before.Parent, t.before.Fork) {
@@ -131,6 +136,13 @@ func (n *Node) runTerm(ctx context.Context, c *candidate) (*metadata.Store, jour
 		return nil, journal.Cursor{}
 	}
 	return t.Store, tip
+}
+
+// following is how the term stands to the journal: in it once its first entry is, which takes
+// account of an etcd that went back before.
+func (t *Term) following() follower.Status {
+	at := t.log.Tip()
+	return follower.Status{At: at, Complete: at.Head.Term == t.Number}
 }
 
 // trimmer deletes the records that no state file needs any more.
@@ -189,7 +201,7 @@ func (t *Term) begin(ctx context.Context, phases *Takeover) error {
 		t.pace.AtLeast(0)
 		head := t.writer.Next()
 		head.History = t.before.History
-		ops, err := announcement(n.Layout, t.session, t.leader, n.complete(head))
+		ops, err := announcement(n.Layout, t.session, t.leader, n.complete(head), t.why)
 		if err != nil {
 			return err
 		}
@@ -331,7 +343,7 @@ func (t *Term) announce(ctx context.Context) error {
 	}
 	t.pace.AtLeast(0)
 	started := n.Clock()
-	ops, err := announcement(n.Layout, t.session, t.leader, n.complete(t.log.Tip().Head))
+	ops, err := announcement(n.Layout, t.session, t.leader, n.complete(t.log.Tip().Head), t.why)
 	if err != nil {
 		return err
 	}

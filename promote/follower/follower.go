@@ -48,6 +48,9 @@ type Config struct {
 	Descent func(journal.History) []journal.Ancestor
 	// Cluster is the id of the etcd in which the journal stood last; 0 if that is not known.
 	Cluster uint64
+	// WentBack says that the journal seemed lost before this process began, and that nobody
+	// was seen to commit since: as of Status.WasLost.
+	WentBack bool
 	// FullSyncInterval is how often the leases in etcd are compared with the
 	// state.
 	FullSyncInterval time.Duration
@@ -94,7 +97,7 @@ type Follower struct {
 // primary, or nil for a node that begins.
 func New(c Config, store *metadata.Store, at journal.Cursor) *Follower {
 	f := &Follower{
-		Config: c, store: store, at: at, learned: c.Clock(), heard: c.Clock(), steady: c.Clock(), why: journal.ReasonStart, cluster: c.Cluster,
+		Config: c, store: store, at: at, learned: c.Clock(), heard: c.Clock(), steady: c.Clock(), why: journal.ReasonStart, cluster: c.Cluster, wasLost: c.WentBack,
 		loads: make(map[journal.Reason]int), moved: make(chan struct{}),
 	}
 	f.complete = store != nil

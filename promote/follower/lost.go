@@ -128,14 +128,6 @@ func (f *Follower) shake() {
 	f.doubts++
 }
 
-// Doubted returns where the state stands in the journal, and how often that seemed to be
-// lost: it may have been founded anew, or gone back, and been well again at once.
-func (f *Follower) Doubted() (journal.Cursor, int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.at, f.doubts
-}
-
 func (f *Follower) isShaken() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -201,7 +193,12 @@ func (f *Follower) checkJournal(ctx context.Context) (journal.Head, error) {
 	if err != nil {
 		return journal.Head{}, err
 	}
-	if err := at.Against(view.Cursor, view.Err); err != nil {
+	err = at.Against(view.Cursor, view.Err)
+	var b *journal.BrokenError
+	switch {
+	case errors.As(err, &b) && b.Fork > at.Head.Seq:
+		return at.Head, nil // the watch says whether the journal of before went on to there
+	case err != nil:
 		return journal.Head{}, err
 	}
 	f.mu.Lock()

@@ -54,13 +54,16 @@ type Status struct {
 	Apart bool
 	// WasLost says that it is Unsure since the journal seemed lost.
 	WasLost bool
+	// Doubts is how often it seemed to be: it may have been founded anew, or gone back, and
+	// been well again at once.
+	Doubts int
 }
 
 // Status returns how the follower stands.
 func (f *Follower) Status() Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := Status{At: f.at, Complete: f.complete, Loads: make(map[journal.Reason]int), LastLoad: f.last, Needs: f.needs, Loss: f.loss, File: f.file, WasLost: f.wasLost, Apart: f.restored || f.apart, Unsure: f.restored || f.wasLost || f.apart || f.Clock()-f.heard > maxApart}
+	s := Status{At: f.at, Complete: f.complete, Loads: make(map[journal.Reason]int), LastLoad: f.last, Needs: f.needs, Loss: f.loss, File: f.file, WasLost: f.wasLost, Doubts: f.doubts, Apart: f.restored || f.apart, Unsure: f.restored || f.wasLost || f.apart || f.Clock()-f.heard > maxApart}
 	if !f.complete {
 		s.Why, s.Fault = f.why, f.fault
 	}
@@ -105,7 +108,7 @@ func (f *Follower) lose(b *journal.BrokenError) {
 		f.mu.Unlock()
 		return
 	}
-	if f.diverged = nil; f.kept != f.at.Head && (f.wasLost || f.mayDiffer(b)) {
+	if f.diverged == nil && f.kept != f.at.Head && (f.wasLost || f.mayDiffer(b)) {
 		f.diverged = b // a journal that went back, seen or not, may have gone on without what this node holds
 	}
 	f.complete, f.why, f.fault = false, b.Reason, b.Err

@@ -174,7 +174,7 @@ func (of *Source) supersedes(at journal.Head, file Info) bool {
 	case head.Seq == 0:
 		return true
 	case head.History.Is(at.History):
-		return !head.After(at)
+		return head.Seq <= at.Seq && head.Term <= at.Term // a branch may be behind in one of them alone
 	}
 	ancestors := append([]journal.Ancestor{{History: at.Parent, Fork: at.Fork}}, of.Ancestors...)
 	return slices.ContainsFunc(ancestors, func(a journal.Ancestor) bool { return a.History == head.History && head.Seq <= a.Fork })
