@@ -83,7 +83,7 @@ type registry struct {
 
 // register waits until the node's key is free and creates it. A key that a
 // process of this node before left behind goes with its lease; one that stays is
-// another node with the same id. While etcd is full it waits until the records
+// another node with the same id, unless it has no lease. While etcd is full it waits until the records
 // in it have run out.
 func (r *registry) register(ctx context.Context) (*Session, error) {
 	deadline := r.clock() + r.ttl + registerGrace
@@ -102,6 +102,7 @@ func (r *registry) register(ctx context.Context) (*Session, error) {
 			return nil, fmt.Errorf("etcd is full, and nobody made space: compact it, defragment it and disarm its alarm, and raise its quota: %w", err)
 		case full:
 			r.noSpace()
+		case r.clock() > deadline && r.deleteStray(ctx):
 		case r.clock() > deadline:
 			return nil, fmt.Errorf("another node with the id %q is running (key %s): give each node its own --node-id, or stop the other one",
 				r.self(ctx).ID, r.layout.Node(r.self(ctx).ID))
@@ -113,6 +114,23 @@ func (r *registry) register(ctx context.Context) (*Session, error) {
 			return nil, err
 		}
 	}
+}
+
+// deleteStray deletes this node's key if it has no lease, and reports whether it did: each
+// node writes its own on a lease, again and again, so somebody else wrote it.
+func (r *registry) deleteStray(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
+	defer cancel()
+	key := r.layout.Node(r.self(ctx).ID)
+	resp, err := r.client.Txn(ctx).If(clientv3.Compare(clientv3.LeaseValue(key), "=", 0)).Then(clientv3.OpDelete(key)).Commit()
+	if err != nil || !resp.Succeeded {
+		return false
+	}
+	if resp.Responses[0].GetResponseDeleteRange().Deleted == 0 {
+		return true // it has just gone
+	}
+	r.log.Warn().Str("key", key).Msg("deleted this node's key in etcd, which somebody else wrote: it had no lease")
+	return true
 }
 
 // etcdSilent reports whether etcd does not answer: it is away, or elects a leader.

@@ -134,5 +134,20 @@ func TestARegistrationLeavesItsOwnTermAlone(t *testing.T) {
 	after, err := c.Get(t.Context(), layout.Leader())
 	if err != nil || len(after.Kvs) != 1 || after.Kvs[0].CreateRevision != leader.Kvs[0].CreateRevision {
 		t.Errorf("the leader key is %v (%v) after the registration, it was %v", after.Kvs, err, leader.Kvs)
+
+// What somebody wrote by hand to a node's key has no lease, so it would stay for ever. A
+// node whose key it is takes its place once another node with its id would have
+// written it anew.
+func TestRegistrationsThatSomebodyWrote(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	if _, err := etcd.Client(t).Put(t.Context(), layout.Node("a"), "nonsense"); err != nil {
+		t.Fatal(err)
+	}
+	w := newCluster(t, etcd)
+	a := w.start("a")
+	w.serving(a)
+	if nodes, err := a.Nodes(t.Context()); err != nil || len(nodes) != 1 || nodes[0].ID != "a" {
+		t.Errorf("the nodes are %v, %v; want a", nodes, err)
 	}
 }
