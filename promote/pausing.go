@@ -213,9 +213,13 @@ func (n *Node) Paused(ctx context.Context) (left time.Duration, err error) {
 	if !p.there {
 		return 0, nil
 	}
-	ttl, err := n.Client.TimeToLive(ctx, p.lease)
-	if err != nil {
-		return 0, err
+	left = n.pauseLeft(p)
+	if p.lease != 0 { // else somebody wrote it by hand, and only the nodes count
+		ttl, err := n.Client.TimeToLive(ctx, p.lease)
+		if err != nil {
+			return 0, err
+		}
+		left = min(left, time.Duration(ttl.TTL)*time.Second)
 	}
-	return max(time.Second, min(time.Duration(ttl.TTL)*time.Second, n.pauseLeft(p))), nil
+	return max(time.Second, left), nil
 }

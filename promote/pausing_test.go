@@ -308,3 +308,18 @@ func TestAPauseKnowsWhoServedLast(t *testing.T) {
 	failed.Store(-1000) // a killed process writes no end of its term either
 	w.serving(w.start("a", stateIn(dir, 100*time.Millisecond))).has("k")
 }
+
+// A pause that somebody wrote without a lease lasts for as long as any pause can, and says so.
+func TestPausesWithoutALease(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	a := w.start("a")
+	w.serving(a)
+	if _, err := etcd.Client(t).Put(t.Context(), layout.Pause(), "nonsense"); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := a.Paused(t.Context()); err != nil || left < promote.MaxPause-time.Minute {
+		t.Errorf("paused for another %v, %v; want nearly %v", left, err, promote.MaxPause)
+	}
+}

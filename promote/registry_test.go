@@ -134,6 +134,8 @@ func TestARegistrationLeavesItsOwnTermAlone(t *testing.T) {
 	after, err := c.Get(t.Context(), layout.Leader())
 	if err != nil || len(after.Kvs) != 1 || after.Kvs[0].CreateRevision != leader.Kvs[0].CreateRevision {
 		t.Errorf("the leader key is %v (%v) after the registration, it was %v", after.Kvs, err, leader.Kvs)
+	}
+}
 
 // What somebody wrote by hand to a node's key has no lease, so it would stay for ever. A
 // node whose key it is takes its place once another node with its id would have
