@@ -137,4 +137,11 @@ func TestDefragmentingInTurn(t *testing.T) {
 	if err := b.InTurn(t.Context(), count); err != nil || runs != 1 {
 		t.Errorf("after that: got %d runs, %v; want 1", runs, err)
 	}
+	// Without a lease it would be the turn of somebody's hand for ever.
+	if _, err := etcd.Client(t).Put(t.Context(), a.Layout.Defragmenting(), "nonsense"); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.InTurn(t.Context(), count); err != nil || runs != 2 {
+		t.Errorf("beside a key without a lease: got %d runs, %v; want 2", runs, err)
+	}
 }

@@ -226,7 +226,8 @@ func (c *Compactor) inTurn(ctx context.Context, run func(context.Context) error)
 		_, _ = c.Client.Revoke(ending, lease.ID) // else it runs out
 	}()
 	key := c.Layout.Defragmenting()
-	mine, err := c.Client.Txn(asking).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
+	// A key without a lease is not there, or was written by hand.
+	mine, err := c.Client.Txn(asking).If(clientv3.Compare(clientv3.LeaseValue(key), "=", 0)).
 		Then(clientv3.OpPut(key, c.member(), clientv3.WithLease(lease.ID))).Commit()
 	switch {
 	case errors.Is(err, rpctypes.ErrNoSpace), err == nil && mine.Succeeded:
