@@ -143,19 +143,10 @@ func stopAllOfEtcd(ctx context.Context, e *Env) {
 // quota with what no node can free: changes must be refused while beats and reads go on.
 func (e *Env) nearlyFull(ctx context.Context) {
 	p := e.ready(ctx)
-	e.putSome(ctx, "before")
-	etcd := e.cluster.Client
-	for i, size := 0, int64(0); size < nearlyFullQuota/100*92; i++ {
-		var puts []clientv3.Op
-		for j := range 64 {
-			puts = append(puts, clientv3.OpPut(fmt.Sprintf("/another-tenant/%d/%d", i, j), strings.Repeat("x", 4<<10)))
-		}
-		must(etcd.Txn(ctx).Then(puts...).Commit())
-		do(clock.Sleep(ctx, 10*time.Millisecond)) // etcd counts what is on the disk
-		size = must(etcd.Status(ctx, e.cluster.Endpoints()[0])).DbSize
-	}
 	b := e.newBulk()
 	defer b.Close()
+	do(b.mount(ctx, "host", 1<<30))
+	e.fillEtcd(ctx, nearlyFullQuota/100*92)
 	n := 0
 	put := func(ctx context.Context) error {
 		n++
@@ -181,6 +172,30 @@ func (e *Env) nearlyFull(ctx context.Context) {
 	s := must(p.primary.Status(ctx))
 	e.result.check("reads go on", cluster.Serves(s), "%s: %s", p.primary.Name, s.GetNotServingReason())
 	e.did("the embedded etcd was nearly full: changes were refused, beats and reads went on")
+}
+
+// anotherTenant is the prefix of keys in etcd that are none of the cluster's.
+const anotherTenant = "/another-tenant/"
+
+// fillEtcd fills etcd with what no node can free, to so many bytes. etcd counts what it has
+// brought to the disk: each step waits for that, else a busy machine writes past the quota.
+func (e *Env) fillEtcd(ctx context.Context, bytes int64) {
+	etcd, value := e.cluster.Client, strings.Repeat("x", 8<<10)
+	for i, size, used := 0, int64(0), int64(0); size < bytes; i++ {
+		var puts []clientv3.Op
+		for j := range 64 {
+			puts = append(puts, clientv3.OpPut(fmt.Sprintf("%s%d/%d", anotherTenant, i, j), value))
+		}
+		must(etcd.Txn(ctx).Then(puts...).Commit())
+		until(ctx, time.Minute, "etcd counts what was written", func(ctx context.Context) (bool, error) {
+			st, err := etcd.Status(ctx, e.cluster.Endpoints()[0])
+			if err != nil || st.DbSize == size && st.DbSizeInUse == used {
+				return false, err
+			}
+			size, used = st.DbSize, st.DbSizeInUse
+			return true, nil
+		})
+	}
 }
 
 // nearlyFullQuota is the quota of that etcd.

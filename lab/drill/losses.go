@@ -172,7 +172,7 @@ func (e *Env) replaceEtcd(ctx context.Context, replace func() error, above bool)
 	for range writers {
 		g.Go(func() error {
 			for {
-				resp, err := e.cluster.Client.Put(ctx, "/another-tenant", "")
+				resp, err := e.cluster.Client.Put(ctx, anotherTenant, "")
 				if err != nil || resp.Header.Revision > 2*old {
 					return err
 				}
