@@ -371,6 +371,7 @@ func (e *Env) forkedJournal(ctx context.Context) {
 		"%v; %s serves in the term in which it went on: %t", err, p.primary.Name, same)
 	do(err)
 	e.did("%s went on from less than %s held, up to sequence %d, which kept that in a file and follows", p.primary.Name, p.standby.Name, held)
+	e.compare(ctx) // what is free is in quarantine: nothing can be put meanwhile
 	e.result.Rounds++
 }
 
@@ -435,5 +436,7 @@ func (e *Env) wipedAhead(ctx context.Context) {
 		e.result.violate("A", again, fmt.Sprintf("%d of %d ranges that the dead primary had reserved were given out again", again, len(before)))
 	}
 	e.did("%s founded the journal anew; of %d ranges that the dead primary had reserved it gave out %d", founder, len(before), again)
+	e.restart(ctx, p.primary)
+	e.compare(ctx)
 	e.result.Rounds++
 }

@@ -106,6 +106,7 @@ func (e *Env) manySilent(ctx context.Context) {
 	kept := slices.DeleteFunc(slices.Clone(many), func(name string) bool { return !left[name] })
 	e.result.check("few expire at once", len(kept) > len(many)/2, "%d owners fell silent at once, and %d of them are left", len(many), len(kept))
 	e.did("of %d silent owners %d were kept", len(many), len(kept))
+	e.compare(ctx)
 }
 
 // untilUnmounted waits until one of some segments is unmounted, and returns all that
