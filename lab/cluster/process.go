@@ -38,6 +38,10 @@ type Ready struct {
 	RPC    string   `json:"rpc_address"`
 	HTTP   string   `json:"http_address"`
 	Etcd   []string `json:"etcd_endpoints"`
+	// Further ports, where arguments open them.
+	Mooncake map[string]string `json:"mooncake_addresses"` // by generation
+	Metadata string            `json:"http_metadata_address"`
+	KVEvents string            `json:"kv_events_address"`
 }
 
 // A Process is a running child.

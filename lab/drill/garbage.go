@@ -6,29 +6,36 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
-	"os"
+	"slices"
 	"strings"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
+	"github.com/go-zeromq/zmq4"
 	"google.golang.org/grpc"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/internal/mooncake"
 	"github.com/understudy-store/understudy/internal/mooncake/coro"
 	"github.com/understudy-store/understudy/lab/cluster"
-	"github.com/understudy-store/understudy/metadata"
 )
 
 // garbage sends nonsense to every port and writes it into every record of etcd.
 func garbage(ctx context.Context, e *Env) {
-	e.episode(ctx, episode{work: &work{}}, func(ctx context.Context) {
+	if e.episode(ctx, episode{}, e.garbageInHead); e.noticed() {
+		return
+	}
+	ep := episode{work: &work{}}
+	ep.Args = everyPort()
+	e.episode(ctx, ep, func(ctx context.Context) {
 		for _, n := range e.cluster.Nodes {
 			if err := e.garbageAtPorts(ctx, n); err != nil {
 				do(fmt.Errorf("garbage at %s: %w", n.Name, err))
 			}
 		}
+		e.publishes(ctx)
 		e.did("sent garbage to all ports")
 		e.garbageInEtcd(ctx)
 		e.load.answers(ctx, answersPerWait)
@@ -36,7 +43,35 @@ func garbage(ctx context.Context, e *Env) {
 		e.result.Rounds++
 		e.bounded()
 	})
-	e.episode(ctx, episode{}, e.garbageInHead)
+}
+
+// everyPort are arguments that open the ports that nodes do not open by themselves.
+func everyPort() []string {
+	names := mooncake.Names()
+	return []string{
+		"--mooncake-listen=" + names[len(names)-1] + "=127.0.0.1:0", "--enable_kv_events", "--kv_events_bind_endpoint=tcp://127.0.0.1:0",
+		"--enable_http_metadata_server", "--http_metadata_server_host=127.0.0.1", "--http_metadata_server_port=0",
+	}
+}
+
+// ports are where a node with everyPort listens.
+func ports(n *cluster.Node) []string {
+	list := slices.Collect(maps.Values(n.Mooncake))
+	return append(list, strings.TrimPrefix(n.Conn.Target(), "passthrough:///"), n.HTTP, n.Metadata, n.KVEvents)
+}
+
+// publishes demands that a subscriber over ZeroMQ gets KV events of the primary.
+func (e *Env) publishes(ctx context.Context) {
+	p, _ := e.primary(ctx, 0)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	s := zmq4.NewSub(ctx)
+	defer func() { _ = s.Close() }()
+	err := errors.Join(s.Dial("tcp://"+p.KVEvents), s.SetOption(zmq4.OptionSubscribe, ""))
+	if err == nil {
+		_, err = s.Recv()
+	}
+	e.result.check("KV events go on", err == nil, "a subscriber of %s: %v", p.Name, err)
 }
 
 // allLive demands that no node has ended by itself.
@@ -56,6 +91,7 @@ func nonsense(rng *rand.Rand) map[string][]byte {
 	random := randomBytes(rng, 256<<10)
 	preface := []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
 	settings := []byte{0, 0, 0, 4, 0, 0, 0, 0, 0}
+	greeting := append(append([]byte{0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0x7f, 3, 0}, "NULL"...), make([]byte, 48)...)
 	return map[string][]byte{
 		"random":             random,
 		"nothing":            nil,
@@ -70,13 +106,22 @@ func nonsense(rng *rand.Rand) map[string][]byte {
 		"a header and random":              append([]byte{coro.Magic, 0, 0, 0}, random...),
 		"a header of an oversized message": append([]byte{coro.Magic, 0, 0, 0}, bytes.Repeat([]byte{0xff}, 64)...),
 		"half a header":                    {coro.Magic, 0, 0},
+		// What a subscriber over ZeroMQ begins with.
+		"half a greeting":           greeting[:20],
+		"a greeting and random":     append(bytes.Clone(greeting), random...),
+		"an oversized command":      append(bytes.Clone(greeting), 6, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff),
+		"an oversized subscription": append(append(bytes.Clone(greeting), zmqReady...), 2, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff),
+		"subscriptions without end": append(append(bytes.Clone(greeting), zmqReady...), bytes.Repeat([]byte{0, 1, 1}, 1<<20)...),
 	}
 }
 
+// zmqReady is the command of a subscriber over ZeroMQ that follows the greetings.
+const zmqReady = "\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x03SUB"
+
 func (e *Env) garbageAtPorts(ctx context.Context, n *cluster.Node) error {
 	for what, bytes := range nonsense(e.rng) {
-		for _, address := range []string{n.Conn.Target(), n.HTTP} {
-			if err := sendBytes(ctx, strings.TrimPrefix(address, "passthrough:///"), bytes); err != nil {
+		for _, address := range ports(n) {
+			if err := sendBytes(ctx, address, bytes); err != nil {
 				return fmt.Errorf("%s at %s: %w", what, address, err)
 			}
 		}
@@ -151,55 +196,4 @@ func (e *Env) callWithGarbage(ctx context.Context, n *cluster.Node, method strin
 		return fmt.Errorf("%s with %d random bytes has no answer", method, size)
 	}
 	return nil
-}
-
-// garbageInEtcd writes nonsense to each key that is not the journal's end, and
-// takes it away again where it would stay.
-func (e *Env) garbageInEtcd(ctx context.Context) {
-	at := must(e.cluster.Head(ctx))
-	etcd, l := e.cluster.Client, e.cluster.Layout
-	keys := []string{l.Node("nonsense"), l.Root + "unknown", l.Root}
-	for stream := range metadata.StreamCount {
-		keys = append(keys, l.Record(stream, at.Head.Seq), l.Record(stream, at.Head.Seq+1000), l.Records(stream)+"x")
-	}
-	for _, key := range keys {
-		for _, size := range []int{0, 1, 1 << 10, 1 << 20} {
-			if _, err := etcd.Put(ctx, key, string(randomBytes(e.rng, size))); err != nil {
-				do(fmt.Errorf("writing %s: %w", key, err))
-			}
-		}
-	}
-	e.did("wrote garbage to %d keys in etcd", len(keys))
-	leader := must(etcd.Get(ctx, l.Leader())).Kvs
-	if len(leader) == 0 {
-		do(errors.New("there is no leader key"))
-	}
-	must(etcd.Put(ctx, l.Leader(), "nonsense", clientv3.WithIgnoreLease()))
-	e.load.answers(ctx, answersPerWait)
-	must(etcd.Put(ctx, l.Leader(), string(leader[0].Value), clientv3.WithIgnoreLease()))
-	e.did("wrote garbage to the leader key, and put it right again")
-}
-
-// garbageInHead destroys the journal's end. Nothing can go on then; all nodes
-// must say so and run.
-func (e *Env) garbageInHead(ctx context.Context) {
-	primary := e.ready(ctx).primary
-	must(e.cluster.Client.Put(ctx, e.cluster.Layout.Head(), "nonsense"))
-	limit := time.Minute
-	if e.Break != "" {
-		limit = brokenPatience / 2
-	}
-	for _, n := range e.cluster.Nodes {
-		if err := cluster.Poll(ctx, limit, n.Name+" says that the journal cannot be read", func(context.Context) (bool, error) {
-			b, err := os.ReadFile(n.Log)
-			return bytes.Contains(b, []byte("cannot be read")), err
-		}); err != nil {
-			e.result.check("a clear error", false, "%v", err)
-		}
-	}
-	s := must(primary.Status(ctx))
-	e.result.check("fenced", !cluster.Serves(s), "without a journal the former primary is %v", s.GetNode().GetRole())
-	e.did("destroyed the head of the journal; %s says: %s", primary.Name, s.GetNode().GetNotPromotableReason())
-	e.allLive()
-	e.bounded()
 }
