@@ -41,16 +41,17 @@ const (
 type attack struct {
 	what string
 	run  func(ctx context.Context, address string)
+	at   func(*cluster.Node) string // which address; nil for the proxy in front of it
 }
 
 // attacks returns all, on nodes that speak a generation of Mooncake's protocol.
 func attacks(generation string) []attack {
-	return []attack{
-		{"nothing", func(context.Context, string) {}}, // for comparison
-		{"unfinished requests", leaveUnfinished()}, {"unread answers", readNothing(generation)},
-		{"unfinished gRPC requests", leaveUnfinishedGRPC}, {"unread gRPC answers", readNothingGRPC},
-		{"patterns", usePatterns}, {"waits", waitForNothing},
-	}
+	return append([]attack{
+		{what: "nothing", run: func(context.Context, string) {}}, // for comparison
+		{what: "unfinished requests", run: leaveUnfinished()}, {what: "unread answers", run: readNothing(generation)},
+		{what: "unfinished gRPC requests", run: leaveUnfinishedGRPC}, {what: "unread gRPC answers", run: readNothingGRPC},
+		{what: "patterns", run: usePatterns}, {what: "waits", run: waitForNothing},
+	}, halfOpen()...)
 }
 
 // underAttack has a process that is pinned to one core attack a node for a while.

@@ -72,9 +72,13 @@ func (e *Env) putLongKeys(ctx context.Context) {
 func (e *Env) withstands(ctx context.Context, primary *cluster.Node, a attack, calm uint64) {
 	// The peak of before must not count.
 	do(os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", primary.PID), []byte("5"), 0))
-	from := e.load.Now()
-	e.underAttack(ctx, primary.RPC, a)
+	address, open, from := primary.RPC, descriptors(primary), e.load.Now()
+	if a.at != nil {
+		address = a.at(primary)
+	}
+	e.underAttack(ctx, address, a)
 	to := e.load.Now()
+	e.connectionsEnd(ctx, primary, open, a.what)
 	puts, reads := e.load.p99(from, to, judge.PutStart, judge.PutEnd), e.load.p99(from, to, judge.Get, judge.Exist)
 	e.result.check("puts are answered", puts > 0 && puts <= hostileP99, "under %s the p99 of puts was %v, at most %v is expected", a.what, puts, hostileP99)
 	most := must(must(procfs.NewProc(primary.PID)).NewStatus()).VmHWM
