@@ -185,15 +185,20 @@ func (e *Env) nearlyFull(ctx context.Context) {
 const anotherTenant = "/another-tenant/"
 
 // fillEtcd fills etcd with what no node can free, to so many bytes. etcd counts what it has
-// brought to the disk: each step waits for that, else a busy machine writes past the quota.
+// brought to the disk: each step of the second half waits for that, else a busy machine
+// writes past the quota.
 func (e *Env) fillEtcd(ctx context.Context, bytes int64) {
-	etcd, value := e.cluster.Client, strings.Repeat("x", 8<<10)
+	const each, of = 64, 8 << 10
+	etcd, value := e.cluster.Client, strings.Repeat("x", of)
 	for i, size, used := 0, int64(0), int64(0); size < bytes; i++ {
 		var puts []clientv3.Op
-		for j := range 64 {
+		for j := range each {
 			puts = append(puts, clientv3.OpPut(fmt.Sprintf("%s%d/%d", anotherTenant, i, j), value))
 		}
 		must(etcd.Txn(ctx).Then(puts...).Commit())
+		if int64(i*each*of) < bytes/2 {
+			continue
+		}
 		until(ctx, time.Minute, "etcd counts what was written", func(ctx context.Context) (bool, error) {
 			st, err := etcd.Status(ctx, e.cluster.Endpoints()[0])
 			if err != nil || st.DbSize == size && st.DbSizeInUse == used {
