@@ -14,9 +14,9 @@ import (
 
 // shiftClocks runs failovers with wall clocks that differ by two hours and step.
 // A real clock cannot be shifted for one process alone, so its nodes are built
-// with a patch that does it (shifted-clocks). That wall time is read in one package only, for logs
-// and display, is checked by internal/archtest; the same stories in virtual time
-// by the simulation.
+// with a patch that does it (shifted-clocks). The nodes of the simulation share one wall
+// clock, which is right: there the clocks that deadlines are measured by differ, in rate.
+// Package internal/archtest demands that only internal/clock reads the time.
 func shiftClocks(ctx context.Context, e *Env) {
 	ep := episode{work: &work{}}
 	ep.NodeArgs = func(i int) []string {

@@ -64,7 +64,7 @@ func newNode(w *world, id string) (*node, error) {
 	n.Node = promote.New(promote.Config{
 		ID: id, RPC: id, ClusterID: "sim", Layout: w.layout, Codec: codec,
 		Client: n.clients[0], Sessions: n.clients[1], Clock: w.clock(id), Log: w.transcript.logger(id, n.dead.Load),
-		SessionTTL: sessionTTL, FailoverAfter: failoverAfter, EventsTTL: eventsTTL, Params: params, Cleanup: promote.CleanupAuto,
+		SessionTTL: cmp.Or(w.failover, sessionTTL), FailoverAfter: cmp.Or(w.failover, failoverAfter), EventsTTL: eventsTTL, Params: params, Cleanup: promote.CleanupAuto,
 		SyncInterval: 500 * time.Millisecond, QueueBytes: 1 << 20, MaxJournalBytes: 1 << 28, Compact: true,
 		HandoverTimeout: 5 * time.Second, MayStartEmpty: true, Alone: true, Random: w.jitter().Float64,
 		Options:  metadata.Options{Random: w.placement},

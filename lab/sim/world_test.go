@@ -30,6 +30,7 @@ type world struct {
 	judge      *judge
 	tasks      sync.WaitGroup
 	rates      map[string]float64 // of nodes' clocks, 1 if not there; set before they start
+	failover   time.Duration      // of its nodes, and the TTL of their sessions; 0 for the usual
 
 	mu    sync.Mutex // guards all below
 	nodes map[string]*node
