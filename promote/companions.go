@@ -32,6 +32,7 @@ type memory struct {
 	At      map[string]string `json:"complete"` // id -> RPC address
 	Primary string            `json:"primary"`  // id of the last one that served
 	Term    metadata.Term     `json:"term"`     // in which it did
+	Seq     metadata.Seq      `json:"sequence"` // up to which this node had read the journal then; 0 from older versions
 	// LastTerm is the last one in which anybody committed, in this journal or one that it
 	// descends from. If etcd goes back, the terms after that go on behind it.
 	LastTerm metadata.Term `json:"last_term,omitempty"`
@@ -129,7 +130,7 @@ func (c *companions) look(ctx context.Context, n *Node, s follower.Status) {
 		c.setCompared(true)
 	}
 	n.enlist(ctx, nodes, list, view.Cursor.Head)
-	m := memory{At: make(map[string]string), History: view.Cursor.Head.History, Cluster: view.Cluster}
+	m := memory{At: make(map[string]string), Seq: at.Head.Seq, History: view.Cursor.Head.History, Cluster: view.Cluster}
 	for _, absent := range list {
 		if absent.ID != n.ID && absent.RPC != "" {
 			m.At[absent.ID] = absent.RPC

@@ -444,34 +444,3 @@ func (l *lockedBuffer) String() string {
 	defer l.mu.Unlock()
 	return l.b.String()
 }
-
-// A node that was away while an operator gave another one up remembers that one as
-// complete. It does not list it again; the node itself does when it comes back.
-func TestForgottenWhileANodeWasAway(t *testing.T) {
-	t.Parallel()
-	w := newCluster(t, etcdtest.Start(t))
-	dirB, dirC := t.TempDir(), t.TempDir()
-	a := w.start("a")
-	w.serving(a).mount()
-	a.put(keys("k", 5)...)
-	b, c := w.start("b", stateIn(dirB, time.Hour)), w.start("c", stateIn(dirC, time.Hour))
-	w.promotable(b)
-	w.promotable(c)
-	w.know(a, b, c)
-	c.end()
-	b.end()
-	a.forget("b")
-	c = w.start("c", stateIn(dirC, time.Hour))
-	w.promotable(c)
-	waitFor(t, "c to know of a alone", func() bool { return c.Known() == 1 })
-	w.listedComplete("a", "c")
-
-	b = w.start("b", stateIn(dirB, time.Hour))
-	w.promotable(b)
-	w.listedComplete("a", "b", "c")
-	client := w.etcd.Client(t)
-	waitFor(t, "nobody to stand under forgotten/", func() bool {
-		resp, err := client.Get(t.Context(), layout.Forgotten(), clientv3.WithPrefix())
-		return err == nil && len(resp.Kvs) == 0
-	})
-}

@@ -19,7 +19,8 @@ import (
 // node that was away meanwhile remembers it as complete, and would list it again. The node
 // itself deletes the key when it is complete again.
 type forgottenNode struct {
-	Term metadata.Term `json:"term"` // the last one of which anybody knew
+	Term metadata.Term `json:"term"`     // the last one of which anybody knew
+	Seq  metadata.Seq  `json:"sequence"` // and so the last sequence; 0 from older versions: all of the term
 }
 
 // Forget strikes a node off the list of complete ones, because an operator knows that
@@ -84,7 +85,8 @@ func (n *Node) strike(ctx context.Context, gone CompleteNode) ([]clientv3.Op, er
 	if err != nil {
 		return nil, err
 	}
-	value, err := json.Marshal(forgottenNode{Term: max(gone.Term, view.Cursor.Head.Term, n.companions.lastTerm())})
+	seen, head := n.companions.known(), view.Cursor.Head
+	value, err := json.Marshal(forgottenNode{Term: max(gone.Term, head.Term, seen.LastTerm), Seq: max(gone.Seq, head.Seq, seen.Seq)})
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +121,7 @@ func (n *Node) relist(ctx context.Context, list absentees, m memory) (absentees,
 	defer cancel()
 	for id, address := range m.At {
 		isListed := slices.ContainsFunc(list, func(c CompleteNode) bool { return c.ID == id })
-		if isListed || len(list) >= maxComplete || n.wasForgotten(forgotten, id, m.Term) {
+		if isListed || len(list) >= maxComplete || n.wasForgotten(forgotten, id, m) {
 			continue
 		}
 		c := CompleteNode{ID: id, RPC: address, History: m.History, Term: m.Term}
@@ -137,11 +139,14 @@ func (n *Node) relist(ctx context.Context, list absentees, m memory) (absentees,
 	return list, nil
 }
 
-// wasForgotten reports whether a node was given up after a term in which it is remembered.
-// What nobody can read was written by somebody else, and says nothing.
-func (n *Node) wasForgotten(forgotten []*mvccpb.KeyValue, id string, in metadata.Term) bool {
+// wasForgotten reports whether a node was given up after it was remembered: it may have come
+// back within the term. What nobody can read was written by somebody else, and says nothing.
+func (n *Node) wasForgotten(forgotten []*mvccpb.KeyValue, id string, m memory) bool {
 	return slices.ContainsFunc(forgotten, func(kv *mvccpb.KeyValue) bool {
 		var f forgottenNode
-		return strings.TrimPrefix(string(kv.Key), n.Layout.Forgotten()) == id && json.Unmarshal(kv.Value, &f) == nil && in <= f.Term
+		if strings.TrimPrefix(string(kv.Key), n.Layout.Forgotten()) != id || json.Unmarshal(kv.Value, &f) != nil {
+			return false
+		}
+		return m.Term < f.Term || m.Term == f.Term && (f.Seq == 0 || m.Seq <= f.Seq)
 	})
 }

@@ -1,0 +1,78 @@
+package promote_test
+
+import (
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/understudy-store/understudy/etcdtest"
+)
+
+// A node that was away while an operator gave another one up remembers that one as
+// complete. It does not list it again; the node itself does when it comes back.
+func TestForgottenWhileANodeWasAway(t *testing.T) {
+	t.Parallel()
+	w := newCluster(t, etcdtest.Start(t))
+	dirB, dirC := t.TempDir(), t.TempDir()
+	a := w.start("a")
+	w.serving(a).mount()
+	a.put(keys("k", 5)...)
+	b, c := w.start("b", stateIn(dirB, time.Hour)), w.start("c", stateIn(dirC, time.Hour))
+	w.promotable(b)
+	w.promotable(c)
+	w.know(a, b, c)
+	c.end()
+	b.end()
+	a.forget("b")
+	c = w.start("c", stateIn(dirC, time.Hour))
+	w.promotable(c)
+	waitFor(t, "c to know of a alone", func() bool { return c.Known() == 1 })
+	w.listedComplete("a", "c")
+
+	b = w.start("b", stateIn(dirB, time.Hour))
+	w.promotable(b)
+	w.listedComplete("a", "b", "c")
+	client := w.etcd.Client(t)
+	waitFor(t, "nobody to stand under forgotten/", func() bool {
+		resp, err := client.Get(t.Context(), layout.Forgotten(), clientv3.WithPrefix())
+		return err == nil && len(resp.Kvs) == 0
+	})
+}
+
+// A node that was given up is back within the term, and away again, when etcd goes back to
+// before it came back. Whoever remembers it as complete since then lists it as away.
+func TestForgottenAndBackWithinTheTerm(t *testing.T) {
+	t.Parallel()
+	w := newCluster(t, etcdtest.Start(t))
+	dirB, dirC := t.TempDir(), t.TempDir()
+	a := w.start("a")
+	w.serving(a).mount()
+	b, c := w.start("b", stateIn(dirB, time.Hour)), w.start("c", stateIn(dirC, time.Hour))
+	w.promotable(b)
+	w.promotable(c)
+	w.know(a, b, c)
+	b.end()
+	a.forget("b")
+	client := w.etcd.Client(t)
+	order, err := client.Get(t.Context(), layout.ForgottenNode("b"))
+	if err != nil || len(order.Kvs) != 1 {
+		t.Fatalf("the order is %v (%v), want one", order, err)
+	}
+	waitFor(t, "c to know of a alone", func() bool { return c.Known() == 1 })
+	b = w.start("b", stateIn(dirB, time.Hour))
+	w.promotable(b)
+	w.know(a, b, c)
+	c.end()
+	b.end()
+	w.unregistered("b")
+	_, err = client.Txn(t.Context()).Then(
+		clientv3.OpDelete(layout.CompleteNode("b")), clientv3.OpPut(layout.ForgottenNode("b"), string(order.Kvs[0].Value)),
+	).Commit()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c = w.start("c", stateIn(dirC, time.Hour))
+	w.promotable(c)
+	w.listedComplete("a", "b", "c")
+}
