@@ -27,8 +27,9 @@ const (
 // clients never use. Nobody writes their bytes.
 type bulk struct {
 	*client.Client
-	put  atomic.Int64 // acknowledged
-	lost atomic.Int64 // reservations that were acknowledged, and gone when they were to be ended
+	put    atomic.Int64  // acknowledged
+	newest atomic.Uint64 // object id of the last reservation, if one batch comes after another
+	lost   atomic.Int64  // reservations that were acknowledged, and gone when they were to be ended
 }
 
 func (e *Env) newBulk() *bulk {
@@ -102,6 +103,7 @@ func (b *bulk) tryPut(ctx context.Context, keys []string, size uint64, how clien
 	for i, s := range started {
 		if failed[i] = s.Err; s.Err == nil {
 			refs, index = append(refs, s.Ref()), append(index, i)
+			b.newest.Store(uint64(s.Ref().ID))
 		}
 	}
 	if len(refs) == 0 {

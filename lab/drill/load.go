@@ -102,19 +102,26 @@ func (l *load) answers(ctx context.Context, n int64) {
 // clients' own retries.
 func (l *load) failed() int { return l.Counts().Unanswered }
 
-// p99 is that of some kinds of calls that began in a span of the load's clock.
+// p99 is that of some kinds of calls, or of all if none is named, that began in a span
+// of the load's clock.
 func (l *load) p99(from, to time.Duration, calls ...judge.Call) time.Duration {
-	var took []time.Duration
-	for _, r := range l.History() {
-		if slices.Contains(calls, r.Call) && r.Start >= from && r.Start < to && r.Client >= 0 {
-			took = append(took, r.End-r.Start)
-		}
-	}
+	took := spent(l.History(), from, to, calls)
 	if len(took) == 0 {
-		return 0
+		do(fmt.Errorf("no client began a call of %v between %v and %v", calls, from, to))
 	}
 	slices.Sort(took)
 	return took[len(took)*99/100]
+}
+
+// spent returns how long the calls of clients took that began in a span.
+func spent(history []judge.Record, from, to time.Duration, calls []judge.Call) (took []time.Duration) {
+	for _, r := range history {
+		isMeant := slices.Contains(calls, r.Call) || len(calls) == 0 && r.Call != judge.Mark
+		if isMeant && r.Start >= from && r.Start < to && r.Client >= 0 {
+			took = append(took, r.End-r.Start)
+		}
+	}
+	return took
 }
 
 // slowest returns the slowest call of a client, and how many have ended in an
