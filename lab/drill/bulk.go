@@ -32,9 +32,12 @@ type bulk struct {
 	lost   atomic.Int64  // reservations that were acknowledged, and gone when they were to be ended
 }
 
-func (e *Env) newBulk() *bulk {
+func (e *Env) newBulk() *bulk { return e.newBulkOf("") }
+
+// newBulkOf returns one of a tenant, the default one if it is empty.
+func (e *Env) newBulkOf(tenant string) *bulk {
 	cfg := e.cluster.ClientConfig()
-	cfg.Timeout = bulkTimeout
+	cfg.Timeout, cfg.Tenant = bulkTimeout, tenant
 	return &bulk{Client: must(client.New(cfg))}
 }
 

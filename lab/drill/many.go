@@ -17,6 +17,7 @@ import (
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/lab/cluster"
+	"github.com/understudy-store/understudy/lab/judge"
 )
 
 // The drills with very many objects.
@@ -207,10 +208,15 @@ func hostDies(ctx context.Context, e *Env) {
 	ep.Args = []string{"--client_ttl=" + ttl.String(), "--eviction_high_watermark_ratio=1", "--eviction_ratio=0"}
 	var b *bulk
 	// Its memory is filled before the others lend theirs, so that none of their
-	// objects lies in it.
+	// objects lies in it: what one tenant's quota leaves is the other's.
 	ep.before = func(ctx context.Context) {
 		b = e.newBulk()
 		do(b.fillSegment(ctx, name, uint64(e.Objects)*bulkSize, bulkSize))
+		if e.tenants(ep.work) {
+			rest := e.newBulkOf(judge.Tenant)
+			defer rest.Close()
+			do(rest.fillUp(ctx, bulkSize))
+		}
 	}
 	defer func() {
 		if b != nil {
@@ -261,12 +267,17 @@ func (b *bulk) mount(ctx context.Context, name string, size uint64) error {
 	return b.MountSegment(ctx, client.Segment{ID: uuid.New(), Name: name, Base: 1 << 50, Size: size, Endpoint: name + ":1", Protocol: "tcp"})
 }
 
-// fillSegment mounts memory that is not there and fills it with objects, as far as the
-// quota of the default tenant goes, which is nearly all that there is.
+// fillSegment mounts memory that is not there and fills it up.
 func (b *bulk) fillSegment(ctx context.Context, name string, size, object uint64) error {
 	if err := b.mount(ctx, name, size); err != nil {
 		return err
 	}
+	return b.fillUp(ctx, object)
+}
+
+// fillUp fills all memory with objects, as far as the quota of the client's tenant goes.
+// That of the default tenant is nearly all that there is.
+func (b *bulk) fillUp(ctx context.Context, object uint64) error {
 	for n := 0; ; n += bulkBatch {
 		failed, err := b.tryPut(ctx, bulkKeys(0, n, n+bulkBatch), object, client.PutConfig{HardPin: true})
 		if err != nil {
