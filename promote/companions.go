@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -32,7 +33,7 @@ type memory struct {
 	At      map[string]string `json:"complete"` // id -> RPC address
 	Primary string            `json:"primary"`  // id of the last one that served
 	Term    metadata.Term     `json:"term"`     // in which it did
-	Seq     metadata.Seq      `json:"sequence"` // up to which this node had read the journal then; 0 from older versions
+	Seq     metadata.Seq      `json:"sequence"` // up to which this node had read the journal when it learned any of this; 0 from older versions
 	// LastTerm is the last one in which anybody committed, in this journal or one that it
 	// descends from. If etcd goes back, the terms after that go on behind it.
 	LastTerm metadata.Term `json:"last_term,omitempty"`
@@ -130,7 +131,7 @@ func (c *companions) look(ctx context.Context, n *Node, s follower.Status) {
 		c.setCompared(true)
 	}
 	n.enlist(ctx, nodes, list, view.Cursor.Head)
-	m := memory{At: make(map[string]string), Seq: at.Head.Seq, History: view.Cursor.Head.History, Cluster: view.Cluster}
+	m := memory{At: make(map[string]string), History: view.Cursor.Head.History, Cluster: view.Cluster}
 	for _, absent := range list {
 		if absent.ID != n.ID && absent.RPC != "" {
 			m.At[absent.ID] = absent.RPC
@@ -145,7 +146,8 @@ func (c *companions) look(ctx context.Context, n *Node, s follower.Status) {
 		}
 	}
 	before := c.known()
-	if m.Ancestors, m.Primary, m.Term = before.Ancestors, before.Primary, before.Term; m.History != before.History {
+	m.Primary, m.Term, m.Seq = before.Primary, before.Term, before.Seq
+	if m.Ancestors = before.Ancestors; m.History != before.History {
 		if m.Ancestors, err = n.reader().Ancestors(ctx); err != nil {
 			return
 		}
@@ -155,6 +157,9 @@ func (c *companions) look(ctx context.Context, n *Node, s follower.Status) {
 	}
 	m.LastTerm = before.termsThrough(m, view.Cursor.Head)
 	m.WentBack = s.WasLost || before.WentBack && !s.Complete || before.Cluster != 0 && before.Cluster != view.Cluster
+	if !reflect.DeepEqual(m, before) {
+		m.Seq = s.At.Head.Seq
+	}
 	c.mu.Lock()
 	c.last = m
 	c.mu.Unlock()
