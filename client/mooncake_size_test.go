@@ -95,7 +95,7 @@ func TestLargeAnswersOverMooncake(t *testing.T) {
 type babbler struct{ generation *mooncake.Generation }
 
 func (b *babbler) Quick(uint32) bool { return true }
-func (b *babbler) Delivered(error)   {}
+func (b *babbler) Delivered(int)     {}
 func (b *babbler) Close()            {}
 
 func (b *babbler) Call(_ context.Context, function uint32, _ string, reply []byte) ([]byte, error) {

@@ -136,5 +136,5 @@ func (echoes) Call(_ context.Context, _ uint32, body string, reply []byte) ([]by
 	return append(reply, body...), nil
 }
 func (echoes) Quick(uint32) bool { return true }
-func (echoes) Delivered(error)   {}
+func (echoes) Delivered(int)     {}
 func (echoes) Close()            {}

@@ -127,14 +127,13 @@ func (c *Conn) run() {
 // serve answers requests until there are none for now, and the loop waits for more; or
 // until the connection ends.
 func (c *Conn) serve() {
-	err := c.answerAll()
-	if errors.Is(err, errRests) {
+	if errors.Is(c.answerAll(), errRests) {
 		return
 	}
 	if len(c.out.ready) > 0 {
-		err = errors.Join(err, c.send())
+		_ = c.send()
 	}
-	c.handler.Delivered(err)
+	c.handler.Delivered(0) // a call that failed has no answer
 	_ = c.share.become(0)
 	c.out.stop()
 	c.handler.Close()
@@ -351,11 +350,12 @@ func (c *Conn) call(q request, body string) error {
 
 // send hands the answers so far to the network.
 func (c *Conn) send() error {
-	if err := c.out.send(); err != nil {
+	sent, err := c.out.send()
+	c.handler.Delivered(sent)
+	if err != nil {
 		c.complain(err)
 		return err
 	}
-	c.handler.Delivered(nil)
 	return c.share.become(0)
 }
 

@@ -63,8 +63,9 @@ type handler struct {
 	conn      *coro.Conn
 	released  chan struct{} // ends wait
 	waiting   chan struct{} // gets one for each wait that has begun
-	delivered atomic.Int64  // answers that were handed to the network at last
-	failed    atomic.Bool   // Delivered had an error
+	ends      []int         // of the answers that Delivered is still to come for
+	delivered atomic.Int64  // answers that were handed to the network
+	lost      atomic.Int64  // answers that were not
 	closed    atomic.Bool
 	calls     atomic.Int64
 	making    *atomic.Int64 // bytes of roomy
@@ -72,6 +73,14 @@ type handler struct {
 }
 
 func (h *handler) Call(ctx context.Context, function uint32, body string, reply []byte) ([]byte, error) {
+	answered, err := h.answer(ctx, function, body, reply)
+	if err == nil || errors.As(err, new(*coro.Error)) {
+		h.ends = append(h.ends, max(len(reply), len(answered)))
+	}
+	return answered, err
+}
+
+func (h *handler) answer(ctx context.Context, function uint32, body string, reply []byte) ([]byte, error) {
 	if function == pending && nowait.Asked(ctx) {
 		return nil, nowait.Err
 	}
@@ -120,12 +129,15 @@ func (h *handler) Call(ctx context.Context, function uint32, body string, reply 
 	return nil, &coro.Error{Code: coro.CodeNotRegistered, Message: "the rpc function not registered"}
 }
 
-func (h *handler) Delivered(err error) {
-	if err != nil {
-		h.failed.Store(true)
-		return
+func (h *handler) Delivered(sent int) {
+	for _, end := range h.ends {
+		if end <= sent {
+			h.delivered.Add(1)
+		} else {
+			h.lost.Add(1)
+		}
 	}
-	h.delivered.Store(h.calls.Load())
+	h.ends = h.ends[:0]
 }
 
 func (h *handler) Quick(function uint32) bool {

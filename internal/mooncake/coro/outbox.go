@@ -71,16 +71,17 @@ func (o *outbox) late() {
 	}
 }
 
-// send hands the answers so far to the network.
-func (o *outbox) send() error {
+// send hands the answers so far to the network. It returns how many bytes of them have gone.
+func (o *outbox) send() (sent int, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.writeLocked()
 	return o.sentLocked()
 }
 
-// flush hands to the network what it takes at once, and reports whether that was all.
-func (o *outbox) flush(s *socket) (all bool, err error) {
+// flush is send as far as the network takes the answers at once. It reports whether there is
+// no more to send.
+func (o *outbox) flush(s *socket) (all bool, sent int, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.err == nil {
@@ -89,21 +90,22 @@ func (o *outbox) flush(s *socket) (all bool, err error) {
 		o.sent += n
 	}
 	if o.err == nil && o.sent < len(o.ready) {
-		return false, nil
+		return false, o.sent, nil
 	}
-	return true, o.sentLocked()
+	sent, err = o.sentLocked()
+	return true, sent, err
 }
 
 // sentLocked makes room for further answers, when all are sent or cannot be.
-func (o *outbox) sentLocked() error {
-	o.held = false
+func (o *outbox) sentLocked() (sent int, err error) {
+	o.held, sent = false, o.sent
 	if o.ready, o.sent = o.ready[:0], 0; cap(o.ready) > maxOut {
 		o.ready = nil
 	}
 	if o.err != nil {
-		return fmt.Errorf("sending an answer: %w", o.err)
+		return sent, fmt.Errorf("sending an answer: %w", o.err)
 	}
-	return nil
+	return sent, nil
 }
 
 func (o *outbox) stop() {
@@ -123,6 +125,7 @@ func (o *outbox) writeLocked() {
 			return
 		}
 	}
-	_, o.err = o.nc.Write(o.ready[o.sent:])
-	o.sent = len(o.ready)
+	var n int
+	n, o.err = o.nc.Write(o.ready[o.sent:])
+	o.sent += n
 }

@@ -129,6 +129,32 @@ func TestPeerGoesWhileOthersWait(t *testing.T) {
 	until(t, "the connection ends", r.handler(0).closed.Load)
 }
 
+// An answer that was sent during a later call counts as delivered, however the connection
+// ends; one that cannot be sent any more does not.
+func TestAnswersThatWentAreDelivered(t *testing.T) {
+	for _, resets := range []bool{false, true} {
+		r := newRig(t, coro.Limits{}, nil)
+		c := r.raw(t)
+		write(t, c, frame(0, echo, "first", ""), frame(1, wait, "second", ""), frame(2, hangUp, "", ""))
+		<-r.waiting
+		if got := next(t, c); got != "first" {
+			t.Fatalf("got %q, want \"first\"", got)
+		}
+		h, delivered, lost := r.handler(0), int64(2), int64(0)
+		if tcp, ok := c.(*net.TCPConn); ok && resets {
+			delivered, lost = 1, 1
+			_ = tcp.SetLinger(0) // so that sending fails
+			c.Close()
+			until(t, "the peer has gone", h.conn.PeerGone)
+		}
+		close(r.released)
+		until(t, "the connection ends", h.closed.Load)
+		if got, not := h.delivered.Load(), h.lost.Load(); got != delivered || not != lost {
+			t.Errorf("%d answers count as delivered and %d as lost, want %d and %d", got, not, delivered, lost)
+		}
+	}
+}
+
 // A request that had to wait for those before it has less time than others.
 func TestTimeRunsFromTheArrival(t *testing.T) {
 	r := newRig(t, coro.Limits{Call: 10 * time.Minute}, nil)

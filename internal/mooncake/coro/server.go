@@ -25,9 +25,10 @@ type Handler interface {
 	// has already: the network may be sending it.
 	Call(ctx context.Context, function uint32, body string, reply []byte) ([]byte, error)
 	// Delivered is called when the answers so far have been handed to the
-	// network, or with the reason why they cannot be. Some may have been handed
-	// over long before, during a later call.
-	Delivered(err error)
+	// network, or cannot be, and when the connection ends: of reply, as Call
+	// returned it, so many bytes have gone. What ends behind them reaches nobody.
+	// Some may have gone long before, during a later call.
+	Delivered(sent int)
 	// Quick reports whether calls of a function that are small take microseconds, and
 	// fail with nowait.Err where they would wait in a context that says so (package
 	// nowait). Such a call is made on the loop that serves many connections. After that

@@ -93,15 +93,16 @@ func (c *Conn) flush() (all bool, err error) {
 	if len(c.out.ready) == 0 {
 		return true, nil
 	}
-	if all, err = c.out.flush(c.socket); err != nil {
+	all, sent, err := c.out.flush(c.socket)
+	if !all {
+		return false, nil
+	}
+	c.handler.Delivered(sent)
+	if err != nil {
 		c.complain(err)
 		return false, err
 	}
-	if all {
-		c.handler.Delivered(nil)
-		err = c.share.become(0)
-	}
-	return all, err
+	return true, c.share.become(0)
 }
 
 // resume goes on with a connection that rested or had a turn, on a goroutine of its own.

@@ -23,7 +23,7 @@ func (p parrot) Call(_ context.Context, _ uint32, _ string, reply []byte) ([]byt
 	return append(reply, *p.says.Load()...), nil
 }
 func (parrot) Quick(uint32) bool { return false }
-func (parrot) Delivered(error)   {}
+func (parrot) Delivered(int)     {}
 func (parrot) Close()            {}
 
 // FuzzAnswers has a master answer anything to each call of each generation: the client

@@ -89,7 +89,7 @@ func (s *session) Call(ctx context.Context, function uint32, _ string, reply []b
 	return structpack.Pack(&s.writer, reply, g.ExistKey.Result, &r), nil
 }
 func (s *session) Quick(uint32) bool { return false }
-func (s *session) Delivered(error)   {}
+func (s *session) Delivered(int)     {}
 func (s *session) Close()            { s.master.open.Add(-1) }
 
 func (m *master) transport(t *testing.T) *caller {

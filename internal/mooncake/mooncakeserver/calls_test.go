@@ -1,6 +1,9 @@
 package mooncakeserver_test
 
 import (
+	"encoding/binary"
+	"io"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -8,7 +11,9 @@ import (
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/mooncake"
+	"github.com/understudy-store/understudy/internal/mooncake/coro"
 	"github.com/understudy-store/understudy/internal/mooncake/mooncakeclient"
+	"github.com/understudy-store/understudy/internal/mooncake/structpack"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
 )
@@ -390,4 +395,47 @@ func TestPutStartOfOneThatWasGone(t *testing.T) {
 	if q := n.primary.Store.Stats().Quarantined; q == 0 {
 		t.Error("the place of the first one is not in quarantine, and its writer may be at work")
 	}
+}
+
+// A client that gives up on one of its calls has the answers to those before: another put of
+// its own under the key of such a one must not replace what it is writing.
+func TestPutStartBeforeOneThatWasGone(t *testing.T) {
+	n := primary(t)
+	g, _ := mooncake.NewGeneration("head")
+	first, second := mooncake.Args{Client: client(7), Key: "a", Size: 100, Config: config()}, mooncake.Args{Client: client(7), Key: "b", Size: 100, Config: config()}
+	began, goOn := make(chan struct{}), make(chan struct{})
+	pause := func() { // the second call
+		if n.primary.Store.Stats().Objects == 1 {
+			n.pause.Store(nil)
+			close(began)
+			<-goOn
+		}
+	}
+	n.pause.Store(&pause)
+	pipe, err := net.Dial("tcp", n.address["head"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pipe.Close()
+	var requests []byte
+	for _, a := range []mooncake.Args{first, second} {
+		at := len(requests)
+		requests = append(requests, coro.Magic, 0, 0, 0, 0, 0, 0, 0)
+		requests = append(binary.LittleEndian.AppendUint32(requests, g.PutStart.ID), 0, 0, 0, 0, 0, 0, 0, 0)
+		requests = structpack.Pack(new(structpack.Writer), requests, g.PutStart.Args, &a)
+		binary.LittleEndian.PutUint32(requests[at+12:], uint32(len(requests)-at-20))
+	}
+	if _, err := pipe.Write(requests); err != nil {
+		t.Fatal(err)
+	}
+	<-began
+	if _, err := io.ReadFull(pipe, make([]byte, 17)); err != nil { // the first answer has come
+		t.Fatal(err)
+	}
+	pipe.Close()
+	n.clock.Add(int64(time.Second))
+	close(goOn)
+	c := n.dial(t, "head")
+	until(t, "the second is given up", func() bool { return ask(t, c, g.PutStart, second).Failure == 0 })
+	expect(t, "PutStart after an answer", ask(t, c, g.PutStart, first), errs.ObjectExists)
 }

@@ -160,6 +160,7 @@ type put struct {
 	tenant string
 	key    string
 	id     metadata.ObjectID
+	ends   int // where its answer does, among those that are not sent yet; math.MaxInt before it is made
 }
 
 // Quick reports whether this node can answer calls of a function at once: reads, and
@@ -213,7 +214,7 @@ func (s *session) serve(ctx context.Context, master *service.Master, function ui
 	if s.front.Trace != nil {
 		ctx, end = s.front.Trace(ctx, f.method)
 	}
-	began := s.front.Clock()
+	began, before := s.front.Clock(), len(s.puts)
 	reply, err := f.serve(call{Context: ctx, session: s, master: master}, body, reply)
 	if errors.Is(err, nowait.Err) {
 		end(err)
@@ -222,9 +223,14 @@ func (s *session) serve(ctx context.Context, master *service.Master, function ui
 	if f.order {
 		s.logOrder(f, err)
 	}
-	if len(s.puts) > 0 && s.front.Clock()-began > checkPeerAfter && s.conn.PeerGone() {
-		s.abandon(0) // now: sending the answers before this one may still succeed
+	if len(s.puts) > before && s.front.Clock()-began > checkPeerAfter && s.conn.PeerGone() {
+		s.abandon(before)
 		err = errPeerGone
+	}
+	if err == nil {
+		for i := range s.puts[before:] {
+			s.puts[before+i].ends = len(reply)
+		}
 	}
 	if s.front.Observer != nil {
 		s.front.Observer.Call(ctx, f.method, codeOf(err), s.front.Clock()-began)
@@ -246,10 +252,12 @@ func codeOf(err error) codes.Code {
 	return codes.Unavailable
 }
 
-// Delivered abandons the reservations whose answers cannot have arrived.
-func (s *session) Delivered(err error) {
-	if err != nil {
-		s.abandon(0)
+// Delivered abandons the reservations whose answers cannot have arrived. Those of others stay:
+// their writers may be at work.
+func (s *session) Delivered(sent int) {
+	first := slices.IndexFunc(s.puts, func(p put) bool { return p.ends > sent })
+	if first >= 0 {
+		s.abandon(first)
 	}
 	clear(s.puts)
 	s.puts = s.puts[:0]

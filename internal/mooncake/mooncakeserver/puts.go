@@ -60,7 +60,7 @@ func batchPutStart(upsert bool) func(c call, a *args) ([]mooncake.Placement, []e
 // once then.
 func (c call) reserved(key string, r service.Reservation, err error) mooncake.Placement {
 	if err == nil {
-		c.puts = append(c.puts, put{c.master, c.tenant, key, r.ID})
+		c.puts = append(c.puts, put{c.master, c.tenant, key, r.ID, math.MaxInt})
 	}
 	return mooncake.Placement{ID: r.ID, Replicas: r.Replicas}
 }
