@@ -62,8 +62,9 @@ type heldRange struct {
 // claims are those of the state, by endpoint; the ranges of each are disjoint and
 // in order. Guarded by Store.applyMu.
 type claims struct {
-	at   map[string][]heldRange
-	next Time // no claim ends before it
+	at     map[string][]heldRange
+	next   Time // no claim ends before it
+	looked int  // at reservations and transfers, ever
 }
 
 func claimsTerm(endpoint string, list []heldRange) (sum Digest) {
@@ -132,18 +133,52 @@ func (tx *Tx) Claim(numbers []segment.Number, leases []Claim) {
 	for _, c := range leases {
 		hold(s.segments[c.Segment], c.Range, c.Until)
 	}
-	inProgress := func(o object) {
-		for i := range o.replicaCount() {
-			if r := o.replicaAt(i); r.kind == Memory && r.status != Complete {
-				hold(r.segment, r.rng, o.writtenUntil(&r, term.ReleaseTimeout))
-			}
+	tx.findWriters(numbers)
+	for _, number := range numbers {
+		for _, c := range tx.writers[number] {
+			hold(s.segments[number], c.Range, c.Until)
 		}
 	}
-	s.indexes[inReservations].each(inProgress)
-	s.indexes[inTransfers].each(inProgress)
 	for endpoint, list := range held { // in any order: endpoints have nothing in common
 		s.setClaims(endpoint, cover(flatten(append(list, s.claims.at[endpoint]...)), maxEndpointClaims))
 	}
+}
+
+// findWriters sets where writers may be at work on segments that are about to go: in open
+// reservations and transfers. Mounts that follow one another change nothing of that, so the
+// first of them looks for all. What is found serves only those: with them the segments go.
+func (tx *Tx) findWriters(numbers []segment.Number) {
+	if !slices.ContainsFunc(numbers, func(n segment.Number) bool { _, known := tx.writers[n]; return !known }) {
+		return
+	}
+	tx.writers = make(map[segment.Number][]Claim, len(numbers))
+	for _, number := range numbers {
+		tx.writers[number] = nil
+	}
+	for _, change := range tx.following {
+		e, ok := change.(*Mount)
+		if !ok {
+			break
+		}
+		for _, number := range e.Replaces {
+			tx.writers[number] = nil
+		}
+	}
+	release := tx.s.inForce.Load().ReleaseTimeout
+	find := func(o object) {
+		tx.s.claims.looked++
+		for i := range o.replicaCount() {
+			r := o.replicaAt(i)
+			if r.kind != Memory || r.status == Complete {
+				continue
+			}
+			if list, ok := tx.writers[r.segment.Number]; ok {
+				tx.writers[r.segment.Number] = append(list, Claim{r.segment.Number, r.rng, o.writtenUntil(&r, release)})
+			}
+		}
+	}
+	tx.s.indexes[inReservations].each(find)
+	tx.s.indexes[inTransfers].each(find)
 }
 
 // honourClaims puts what is claimed of a new segment's memory into quarantine,

@@ -83,6 +83,60 @@ func TestClaimsOfAMountThatIsReplaced(t *testing.T) {
 	c.wantQuarantined(t, "with another endpoint's", 96)
 }
 
+// moved returns the mounts of a client's segments anew, under other ids.
+func (c *cluster) moved(ids ...byte) (changes []metadata.Change) {
+	c.t.Helper()
+	var specs []segment.Spec
+	for _, id := range ids {
+		specs = append(specs, segment.Spec{ID: segment.ID{id}, Name: "a", Base: uint64(id) << 32, Size: 1 << 10, Endpoint: "a:1", Protocol: "tcp", Client: client(1)})
+	}
+	list, decided, err := c.primary.PrepareMounts(specs)
+	if err != nil || decided != len(ids) {
+		c.t.Fatalf("%d of %d mounts are decided: %v", decided, len(ids), err)
+	}
+	for _, e := range list {
+		changes = append(changes, e)
+	}
+	return changes
+}
+
+// Mounts that replace others in one commit look at the open reservations once for all.
+func TestClaimsOfManyMounts(t *testing.T) {
+	c := newCluster(t)
+	for n := byte(1); n <= 8; n++ {
+		c.mountOf(1, n, "a", 1<<10)
+	}
+	const open = 40
+	for _, key := range keys("open", open) {
+		c.must([]error{c.putStart(key)})
+	}
+	c.must(c.commit(c.moved(1, 2, 3, 4, 5, 6, 7, 8)...))
+	c.wantQuarantined(t, "what writers may be at work on", open*104)
+	for name, s := range map[string]*metadata.Store{"primary": c.primary, "follower": c.follower} {
+		if got := s.ClaimsLooked(); got != open {
+			t.Errorf("the %s has looked at %d reservations, want %d", name, got, open)
+		}
+	}
+}
+
+// What changes between two mounts of one commit counts for the second.
+func TestClaimsOfMountsAmongPuts(t *testing.T) {
+	c := newCluster(t)
+	c.mountOf(1, 1, "a", 1<<10)
+	c.must([]error{c.putStart("ends")})
+	c.mountOf(1, 2, "b", 1<<10)
+	b := func(p *metadata.Put) { p.Preferred = []string{"b"} }
+	c.must([]error{c.putStart("stays", b)})
+	begins, err := c.preparePut("begins", b)
+	c.must([]error{err})
+	mounts := c.moved(1)
+	spec := segment.Spec{ID: segment.ID{9}, Name: "b", Base: 2 << 32, Size: 1 << 10, Endpoint: "b:1", Protocol: "tcp", Client: client(1)}
+	second, err := c.primary.PrepareMount(spec)
+	c.must([]error{err})
+	c.must(c.commit(mounts[0], begins, second))
+	c.wantQuarantined(t, "one on the first, and two on the second", 3*104)
+}
+
 // Under a term's guard nobody knows which leases there are.
 func TestClaimsUnderAGuard(t *testing.T) {
 	c := newCluster(t)

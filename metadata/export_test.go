@@ -184,6 +184,9 @@ func (s *Store) Copying() (n int) {
 	return n
 }
 
+// ClaimsLooked returns at how many reservations and transfers mounts and unmounts have looked.
+func (s *Store) ClaimsLooked() int { return s.claims.looked }
+
 // Idle reports whether a commit could be applied at once.
 func (s *Store) Idle() bool {
 	if !s.applyMu.TryLock() {

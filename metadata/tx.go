@@ -23,6 +23,8 @@ type Tx struct {
 	fault error // the commit does not fit this state
 	// discarding is set while an abandoned put is dropped.
 	discarding bool
+	following  []Change                   // in the commit, behind the one that is applied
+	writers    map[segment.Number][]Claim // see findWriters
 }
 
 // Apply makes the changes of the next commit: first the renewals, then the
@@ -54,6 +56,7 @@ func (s *Store) Apply(c *Commit, answers []error) (Position, error) {
 			if change.Stream() != stream {
 				continue
 			}
+			tx.following = c.Changes[i+1:]
 			err := change.Apply(tx)
 			if answers != nil {
 				answers[i] = err
