@@ -43,7 +43,7 @@ func param(r *http.Request, name string) (string, error) {
 	if err != nil {
 		return "", errs.New(errs.InvalidParams, "", "the query cannot be read; give ?%s= with its value percent-encoded", name)
 	}
-	return query.Get(name), nil
+	return strings.Clone(query.Get(name)), nil // a tenant with a quota outlives the URL
 }
 
 // tenantOf returns whose keys a query is about: those of the default tenant, as

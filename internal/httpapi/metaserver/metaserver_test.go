@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -207,5 +208,31 @@ func TestNearQuota(t *testing.T) {
 		if got := s.ask(step.method, "?key=a", "A"); got != step.want {
 			t.Errorf("%s: got %q, want %q", step.method, got, step.want)
 		}
+	}
+}
+
+// What memory keeps of a URL is the key.
+func TestMemoryKeepsNoURLs(t *testing.T) {
+	m := new(metaserver.Memory)
+	heap := func() uint64 {
+		var s runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&s)
+		return s.HeapAlloc
+	}
+	const keys, size = 64, 1 << 20
+	before := heap()
+	for i := range keys {
+		url := fmt.Sprintf("%d&%s", i, strings.Repeat("x", size))
+		key, _, _ := strings.Cut(url, "&")
+		if err := m.Update(t.Context(), key, func([]byte) ([]byte, bool) { return []byte("v"), true }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if grown := int64(heap() - before); grown > keys*size/2 {
+		t.Errorf("%d keys of 2 bytes keep %d, want far less than the %d of their URLs", keys, grown, keys*size)
+	}
+	if v, err := m.Get(t.Context(), "63"); err != nil || string(v) != "v" {
+		t.Errorf("got %q, %v; want v", v, err)
 	}
 }

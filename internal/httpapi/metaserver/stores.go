@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -48,7 +49,7 @@ func (m *Memory) Update(_ context.Context, key string, decide func([]byte) ([]by
 	if m.values == nil {
 		m.values = make(map[string][]byte)
 	}
-	m.values[key] = value
+	m.values[strings.Clone(key)] = value // it is part of a URL
 	return nil
 }
 

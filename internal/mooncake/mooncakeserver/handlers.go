@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/understudy-store/understudy/errs"
@@ -287,9 +288,12 @@ func reMountSegment(c call, a *args) error {
 	return c.master.ReMountSegment(c.counted(), a.Client, specs)
 }
 
-// specOf reads a segment; the service checks the rest.
+// specOf reads a segment, which is to outlive its request; the service checks the rest.
 func specOf(client segment.ClientID, spec segment.Spec) (segment.Spec, error) {
 	spec.Client = client
+	for _, text := range []*string{&spec.Name, &spec.Endpoint, &spec.Protocol, &spec.HostID} {
+		*text = strings.Clone(*text)
+	}
 	return spec, checkText(errs.InvalidParams, "a name of a segment", spec.Name, spec.Endpoint, spec.Protocol, spec.HostID)
 }
 

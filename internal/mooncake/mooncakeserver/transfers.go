@@ -1,6 +1,8 @@
 package mooncakeserver
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/understudy-store/understudy/errs"
@@ -59,11 +61,15 @@ func planned(end func(call, *args) error) func(call, *args) error {
 }
 
 func createCopyTask(c call, a *args) (mooncake.TaskID, error) {
-	return c.master.CreateCopyTask(c.counted(), c.tenant, a.Key, a.Targets)
+	targets := slices.Clone(a.Targets)
+	for i := range targets { // the task outlives the request
+		targets[i] = strings.Clone(targets[i])
+	}
+	return c.master.CreateCopyTask(c.counted(), c.tenant, strings.Clone(a.Key), targets)
 }
 
 func createMoveTask(c call, a *args) (mooncake.TaskID, error) {
-	return c.master.CreateMoveTask(c.counted(), c.tenant, a.Key, a.SegmentName, a.Target)
+	return c.master.CreateMoveTask(c.counted(), c.tenant, strings.Clone(a.Key), strings.Clone(a.SegmentName), strings.Clone(a.Target))
 }
 
 func taskKind(t service.TaskInfo) int32 {
