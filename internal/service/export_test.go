@@ -45,3 +45,6 @@ func (m *Master) HoldTasks() (release func()) {
 
 // LookAt bounds the objects that a pass over drain jobs looks at.
 func (m *Master) LookAt(objects int) { m.drains.looks = objects }
+
+// LookForOwners looks for others at the endpoints of segments, as after their mounts.
+func (m *Master) LookForOwners(specs []segment.Spec) { m.displace(Caller{}, specs) }

@@ -113,6 +113,8 @@ func (m *Master) mount(ctx context.Context, specs []segment.Spec) error {
 		return err
 	}
 	all := specs
+	var fresh []segment.Spec // what was not mounted already
+	defer func() { m.displace(callerOf(ctx), fresh) }()
 	for len(specs) > 0 {
 		changes, n, err := m.Store.PrepareMounts(specs)
 		if err == nil {
@@ -126,8 +128,10 @@ func (m *Master) mount(ctx context.Context, specs []segment.Spec) error {
 			return err
 		}
 		specs = specs[n:]
+		for _, e := range changes {
+			fresh = append(fresh, e.Spec)
+		}
 	}
-	m.displace(callerOf(ctx), all)
 	return mounted(m.Fence(ctx))
 }
 
@@ -159,14 +163,15 @@ func (m *Master) unmountEarlier(ctx context.Context, specs []segment.Spec) error
 }
 
 // displace has other clients at the endpoints of new segments expire soon if
-// they are silent: an endpoint belongs to one process.
+// they are silent: an endpoint belongs to one process. Many segments may be at one of them,
+// and to find its owners takes time in proportion, so that is done once.
 func (m *Master) displace(by Caller, specs []segment.Spec) {
-	last := ""
+	seen := map[string]bool{"": true}
 	for _, s := range specs {
-		if s.Endpoint == last || s.Endpoint == "" {
+		if seen[s.Endpoint] {
 			continue
 		}
-		last = s.Endpoint
+		seen[s.Endpoint] = true
 		for _, owner := range m.Store.OwnersAt(s.Endpoint) {
 			if owner != s.Client {
 				m.Liveness.Displace(owner, by)

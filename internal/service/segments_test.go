@@ -304,3 +304,30 @@ func TestAddressesOfManySegments(t *testing.T) {
 	_, err = f.BatchQueryIp(ctx, clients)
 	want(t, "a caller that has gone", err, errs.Unavailable)
 }
+
+// For others at an endpoint is looked once, however many segments are mounted there, and in
+// whatever order; and for none if all were mounted already. To look takes allocations, and
+// time in proportion to the segments there.
+func TestOwnersAreLookedForOnce(t *testing.T) {
+	f := newFixture(t)
+	const segments = 1000
+	remount := func(client byte, endpoints int) (specs []segment.Spec, again float64) {
+		for i := range segments {
+			specs = append(specs, segment.Spec{
+				ID: segment.ID{client, byte(i), byte(i >> 8)}, Name: "b", Base: uint64(i+1) << 20, Size: 1, Endpoint: fmt.Sprint("e", client, i%endpoints), Client: owner(client),
+			})
+		}
+		again = testing.AllocsPerRun(1, func() { // after a first one, which mounts them
+			want(t, "ReMountSegment", f.ReMountSegment(t.Context(), owner(client), specs), errs.OK)
+		})
+		return specs, again
+	}
+	_, one := remount(2, 1)
+	specs, two := remount(3, 2)
+	if two > one+segments/2 {
+		t.Errorf("to mount %d segments again takes %v allocations where two endpoints alternate, want about the %v of one endpoint", segments, two, one)
+	}
+	if got := testing.AllocsPerRun(1, func() { f.LookForOwners(specs) }); got > segments/2 {
+		t.Errorf("to look for others at two endpoints takes %v allocations, want a few", got)
+	}
+}
