@@ -18,7 +18,7 @@ import (
 )
 
 func newTable(g *mooncake.Generation) *table {
-	t := &table{name: g.Name, functions: make(map[uint32]*function)}
+	t := &table{name: g.Name, tenants: g.Fields.Tenants, functions: make(map[uint32]*function)}
 	one(t, g.ExistKey, existKey)
 	each(t, g.BatchExistKey, batchExistKey)
 	one(t, g.GetReplicaList, getReplicaList)
@@ -205,13 +205,14 @@ func removeByRegex(c call, a *args) (int64, error) {
 
 // removeAll has a bare count for its result, and so cannot say why it failed: the
 // connection ends instead, which clients report as a failed call. Without a tenant
-// it is about all of them; one that cannot be has no objects.
+// it is about all of them, but in a generation that knows none, whose calls are all
+// about the default one; a tenant that cannot be has no objects.
 func removeAll(c call, a *args, r *int64) error {
 	if *r = 0; c.refused != nil {
 		c.order.result = errs.KindOf(c.refused)
 		return nil
 	}
-	if a.Tenant == "" {
+	if a.Tenant == "" && c.table.tenants {
 		c.tenant = ""
 	}
 	n, err := c.master.RemoveAll(c.counted(), c.massRemoval(a.Force))

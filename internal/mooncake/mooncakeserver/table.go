@@ -51,6 +51,7 @@ func (f *function) takes(message string) bool {
 // A table has the functions of one generation.
 type table struct {
 	name      string
+	tenants   bool // calls name a tenant, or mean all by none
 	functions map[uint32]*function
 }
 

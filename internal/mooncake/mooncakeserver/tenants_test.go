@@ -7,6 +7,7 @@ import (
 	"github.com/understudy-store/understudy/internal/mooncake"
 	"github.com/understudy-store/understudy/internal/mooncake/mooncakeclient"
 	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/metadata"
 )
 
 // withTenants turns multi-tenancy on, with a quota of 250 bytes for each tenant.
@@ -77,6 +78,26 @@ func useTenants(t *testing.T, c *mooncakeclient.Conn, g *mooncake.Generation) {
 	}
 	if got := ask(t, c, g.RemoveAll, mooncake.Args{Force: true}); got != 1 {
 		t.Errorf("RemoveAll of all tenants: got %d, want 1", got)
+	}
+}
+
+// A call in a generation without tenants is about the default one, RemoveAll too.
+func TestRemoveAllWithoutTenants(t *testing.T) {
+	n := primary(t)
+	n.withTenants(t, "red", metadata.DefaultTenant)
+	head, old := n.dial(t, "head"), n.dial(t, "v0.3.11")
+	of := func(tenant string) mooncake.Args {
+		return mooncake.Args{Client: client(7), Key: "k", Size: 100, Config: config(), Item: mooncake.PutItem{Key: "k"}, Tenant: tenant}
+	}
+	for _, tenant := range []string{"red", metadata.DefaultTenant} {
+		expect(t, "PutStart", ask(t, head, head.Generation.PutStart, of(tenant)), errs.OK)
+		expect(t, "PutEnd", ask(t, head, head.Generation.PutEnd, of(tenant)), errs.OK)
+	}
+	if got := ask(t, old, old.Generation.RemoveAll, mooncake.Args{Force: true}); got != 1 {
+		t.Errorf("RemoveAll: got %d, want 1, of tenant default", got)
+	}
+	if !ask(t, head, head.Generation.ExistKey, of("red")).Value {
+		t.Error("the object of another tenant has gone, want it there")
 	}
 }
 
