@@ -69,6 +69,33 @@ func TestLargeBatchIsSplitIntoRounds(t *testing.T) {
 	}
 }
 
+// Upserts carry the groups of the objects that they replace, whose names nobody counted
+// before.
+func TestUpsertsOfGroupsAreSplitIntoRounds(t *testing.T) {
+	f := newFixture(t)
+	p, items, refs := start(1), make([]service.PutItem, 700), make([]service.UpdateItem, 700)
+	for i := range items {
+		items[i] = service.PutItem{Key: fmt.Sprint("k", i), Size: 1, Group: strings.Repeat("g", 500)}
+		refs[i] = service.UpdateItem{Key: items[i].Key}
+	}
+	for _, upsert := range []bool{false, true} {
+		p.Config.Upsert = upsert
+		_, failed, err := f.BatchPutStart(t.Context(), p, items)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended, err := f.BatchPutEnd(t.Context(), update(1), refs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range items {
+			want(t, fmt.Sprintf("put %d, upsert %t", i, upsert), failed[i], errs.OK)
+			want(t, fmt.Sprintf("end %d, upsert %t", i, upsert), ended[i], errs.OK)
+			items[i].Group = ""
+		}
+	}
+}
+
 func TestRepeatedBatchGetsTheSameAnswers(t *testing.T) {
 	f := newFixture(t)
 	ctx := t.Context()

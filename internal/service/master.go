@@ -182,7 +182,8 @@ func (m *Master) commit(ctx context.Context, n, bytes int, prepare prepare) []ou
 }
 
 // round prepares and submits some items. It returns those that must wait, and
-// what the first of them waits for; or all of them with an error, untouched. When
+// what the first of them waits for, and those that are too many for one round, since
+// upserts take over much; or all of them with an error, untouched. When
 // the context ends, the items that are not prepared yet fail: a term that ends
 // waits for the ticket, and nobody waits for their outcome.
 func (m *Master) round(ctx context.Context, items []int, bytes int, prepare prepare, outcomes []outcome) (blocked []int, wait <-chan struct{}, err error) {
@@ -192,8 +193,12 @@ func (m *Master) round(ctx context.Context, items []int, bytes int, prepare prep
 	}
 	defer ticket.Release()
 	now := m.Now() // for all: reading a clock costs more than a lookup
-	changes, prepared := make([]metadata.Change, 0, len(items)), make([]int, 0, len(items))
-	for _, i := range items {
+	changes, prepared, inherited := make([]metadata.Change, 0, len(items)), make([]int, 0, len(items)), 0
+	for k, i := range items {
+		if inherited > roundBytes-maxInherited {
+			blocked = append(blocked, items[k:]...)
+			break
+		}
 		if ctx.Err() != nil {
 			outcomes[i].err = late(ctx.Err())
 			continue
@@ -206,6 +211,7 @@ func (m *Master) round(ctx context.Context, items []int, bytes int, prepare prep
 			outcomes[i].err = m.fenced(ctx, err)
 		default:
 			changes, prepared = append(changes, change), append(prepared, i)
+			inherited += inheritedBytes(change)
 		}
 	}
 	if len(changes) == 0 {
@@ -213,16 +219,32 @@ func (m *Master) round(ctx context.Context, items []int, bytes int, prepare prep
 	}
 	answers, err := ticket.Submit(ctx, changes...)
 	for k, i := range prepared {
-		if err != nil {
-			outcomes[i].err = err
-			continue
-		}
-		if answers[k] == nil {
-			m.Counters.committed(changes[k])
-		}
-		outcomes[i] = outcome{changes[k], answers[k]}
+		outcomes[i] = m.outcomeOf(changes, answers, k, err)
 	}
 	return blocked, wait, nil
+}
+
+// outcomeOf returns what became of one of the changes that were submitted together.
+func (m *Master) outcomeOf(changes []metadata.Change, answers []error, k int, err error) outcome {
+	if err != nil {
+		return outcome{err: err}
+	}
+	if answers[k] == nil {
+		m.Counters.committed(changes[k])
+	}
+	return outcome{changes[k], answers[k]}
+}
+
+// maxInherited is what inheritedBytes returns at most, about.
+const maxInherited = metadata.MaxNameBytes + 16*metadata.MaxReplicas
+
+// inheritedBytes bounds what a change has in the journal of the object that it replaces, of
+// which its caller knew nothing: an upsert keeps the group, and in place the replicas.
+func inheritedBytes(change metadata.Change) int {
+	if e, ok := change.(*metadata.PutStart); ok {
+		return len(e.Group) + 16*len(e.Placements)
+	}
+	return 0
 }
 
 // An event is what a Prepare method of the store returns.
