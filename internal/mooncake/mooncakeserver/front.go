@@ -205,7 +205,7 @@ func (s *session) serve(ctx context.Context, master *service.Master, function ui
 	if !ok {
 		return nil, &coro.Error{Code: coro.CodeNotRegistered, Message: "the rpc function not registered"}
 	}
-	if !f.read && !nowait.Asked(ctx) { // a deadline costs as much as a lookup
+	if (!f.read || f.many) && !nowait.Asked(ctx) { // a deadline costs as much as a lookup
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, s.front.deadline)
 		defer cancel()

@@ -90,6 +90,7 @@ func (t *table) mark(g *mooncake.Generation) {
 	for _, id := range []uint32{g.ExistKey.ID, g.BatchExistKey.ID, g.GetReplicaList.ID, g.BatchGetReplicaList.ID, g.Ping.ID} {
 		t.functions[id].read = true
 	}
+	t.functions[g.BatchGetReplicaList.ID].many = true
 	for _, id := range []uint32{
 		g.PutStart.ID, g.PutEnd.ID, g.PutRevoke.ID, g.UpsertStart.ID, g.UpsertEnd.ID, g.UpsertRevoke.ID, g.Remove.ID,
 	} {

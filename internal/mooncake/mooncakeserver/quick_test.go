@@ -1,8 +1,10 @@
 package mooncakeserver_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/errs"
@@ -10,6 +12,32 @@ import (
 	"github.com/understudy-store/understudy/internal/mooncake/mooncakeclient"
 	"github.com/understudy-store/understudy/metadata"
 )
+
+// A batch waits no longer for changes of its keys, one after the other, than any other call.
+func TestBatchThatWaitsForChanges(t *testing.T) {
+	n := primary(t)
+	n.front.SetDeadline(20 * time.Millisecond)
+	c := n.dial(t, "head")
+	g := c.Generation
+	keys := []string{"a", "b"}
+	put(t, c, 7, keys...)
+	for _, key := range keys {
+		e, _, err := deleteevents.Prepare(n.primary.Store, deleteevents.Request{Tenant: metadata.DefaultTenant, Key: key, Force: true}, n.primary.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Abort(n.primary.Store)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var lists []mooncake.Result[metadata.ReplicaList]
+	if _, err := mooncakeclient.Do(ctx, c, g.BatchGetReplicaList, &mooncake.Args{Keys: keys}, &lists); err != nil {
+		t.Fatalf("BatchGetReplicaList: got %v, want an answer", err)
+	}
+	for i := range keys {
+		expect(t, "BatchGetReplicaList", lists[i], errs.Unavailable)
+	}
+}
 
 // Calls that wait for another change of their key hold up no other connections, and
 // are answered when it is there.

@@ -31,7 +31,8 @@ type function struct {
 	method string // for the observer
 	id     uint32
 	hash   uint32 // of the arguments' type; 0 if there are none
-	read   bool   // waits for nothing but a pending change, which ends with the term at the latest
+	read   bool   // waits for nothing but pending changes
+	many   bool   // waits for changes of many keys, one after the other; one ends with the term at the latest
 	single bool   // changes one object, in one commit
 	order  bool   // is logged, with who gave it
 	sweeps bool   // removes many objects at once
