@@ -194,6 +194,11 @@ var sound = []story{
 		0-10    c0 put_start k/ ok id=1 host=h1
 		11-20   c0 put_end   k/ ok id=1
 		250-251 c1 get       k/ missing`, nil, ""},
+	{"a copy in progress is left of what was on a host that died", Rules{NoEviction: true, Losses: []Loss{{From: 100 * time.Millisecond, To: forever, Host: "h1"}}}, `
+		0-10    c0 put_start k/ ok id=1 host=h1
+		11-20   c0 put_end   k/ ok id=1
+		250-251 c1 get       k/ not-ready
+		260-261 c1 get       k/ missing`, nil, ""},
 	{"terms go up, and a slow answer of the old one comes late", keepsAll, `
 		0-10  c0 put_start k/ ok id=1.1
 		11-20 c0 put_end   k/ ok id=1.1
@@ -294,6 +299,10 @@ var broken = []story{
 		12-20 c0 put_start k/ ok id=2
 		22-30 c0 put_end   k/ ok id=2
 		40-41 c1 get       k/ missing`, map[string]int{D: 1}, ""},
+	{"an object of another host is not ready", Rules{NoEviction: true, Losses: []Loss{{From: 0, To: forever, Host: "h1"}}}, `
+		0-10    c0 put_start k/ ok id=1 host=h2
+		11-20   c0 put_end   k/ ok id=1
+		250-251 c1 get       k/ not-ready`, map[string]int{D: 1}, ""},
 	{"objects of another host are gone", Rules{NoEviction: true, Losses: []Loss{{From: 0, To: forever, Host: "h1"}}}, `
 		0-10    c0 put_start k/ ok id=1 host=h2
 		11-20   c0 put_end   k/ ok id=1

@@ -202,7 +202,7 @@ func (m *keyModel) answer(a alternative, s *step) (alternative, bool) {
 		}
 		return m.vanish(a, s)
 	case errs.ReplicaNotReady: // of a removal: or while the object is copied
-		return a, a.status == reserved || a.status == readable && s.Call != Get || m.forgets && a.status == readable && reached(m.goneFrom(a), s)
+		return a, a.status == reserved || a.status == readable && (s.Call != Get || reached(m.unreadableFrom(a), s))
 	case errs.ObjectExists:
 		return a, a.status == reserved || a.status == readable
 	case errs.NoAvailableHandle:
@@ -270,6 +270,19 @@ func (m *keyModel) goneFrom(a alternative) time.Duration {
 	default:
 		return m.rules.releaseFrom(p)
 	}
+}
+
+// unreadableFrom returns since when nothing but a copy in progress may be left of a readable
+// object, forever if that cannot be.
+func (m *keyModel) unreadableFrom(a alternative) time.Duration {
+	p := m.puts[a.id]
+	switch {
+	case m.forgets:
+		return m.goneFrom(a)
+	case p == nil:
+		return forever
+	}
+	return m.rules.lostFrom(p)
 }
 
 // leasedTo returns until when the lease of a Get surely keeps its object. The next primary
