@@ -130,14 +130,15 @@ func elect(
 }
 
 // announcement is what says in the elected node's own leader key that it serves, in the
-// key for other clients where, and that this node is complete.
-func announcement(layout journal.Layout, s *Session, l Leader, complete CompleteNode, why string) ([]clientv3.Op, error) {
+// key for other clients where, that this node is complete, and in the term's record that it
+// served.
+func announcement(layout journal.Layout, s *Session, l Leader, complete CompleteNode, r TermRecord) ([]clientv3.Op, error) {
 	l.State = Serving
 	value, err := json.Marshal(l)
 	if err != nil {
 		return nil, err
 	}
-	record, err := json.Marshal(TermRecord{Term: l.Term, NodeID: l.NodeID, Why: why})
+	record, err := json.Marshal(r)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 type retention struct {
 	node   *Node
 	from   int64                    // revision from which history is kept, as read last; 0 for all
+	saved  int64                    // that which the files alone need, as read last
 	seq    metadata.Seq             // behind which records are kept, as read last
 	absent map[string]time.Duration // since when, by the clock, nodes are not registered
 }
@@ -135,35 +137,36 @@ func (r *retention) look(ctx context.Context) error {
 		return err
 	}
 	tip := journal.ViewOf(resp.Header, resp.Responses[2].GetResponseRange().Kvs).Cursor.Head
-	from, seq := int64(math.MaxInt64), metadata.Seq(math.MaxInt64)
-	keep := func(p place) {
-		if p.Bytes > 0 && journal.RecordBytes(journal.Head{Seq: p.Seq, Bytes: p.Bytes}, tip) > n.MaxJournalBytes {
-			return // the bound has cut off what leads on from it
-		}
-		from, seq = min(from, p.Revision), min(seq, p.Seq)
-	}
-	registered := make(map[string]bool)
-	for _, node := range nodesOf(resp.Responses[0].GetResponseRange().Kvs) {
-		registered[node.ID] = true
-		for _, needed := range node.Needs {
-			if needed.Revision > 0 {
-				keep(needed)
-			}
-		}
-	}
+	nodes := nodesOf(resp.Responses[0].GetResponseRange().Kvs)
+	r.saved, r.seq = math.MaxInt64, math.MaxInt64
 	for _, kv := range resp.Responses[1].GetResponseRange().Kvs {
 		var file place
 		id := strings.TrimPrefix(string(kv.Key), n.Layout.Saved())
-		if r.gone(id, registered[id]) || json.Unmarshal(kv.Value, &file) != nil {
+		registered := slices.ContainsFunc(nodes, func(o NodeInfo) bool { return o.ID == id })
+		if r.gone(id, registered) || json.Unmarshal(kv.Value, &file) != nil {
 			if _, err := n.Client.Delete(attempt, string(kv.Key)); err == nil { // else tried again the next time
 				delete(r.absent, id)
 			}
 			continue
 		}
-		keep(file)
+		r.keep(file, tip, &r.saved)
 	}
-	r.from, r.seq = from, seq
+	r.from = r.saved
+	for _, node := range nodes {
+		for _, needed := range node.Needs {
+			if needed.Revision > 0 {
+				r.keep(needed, tip, &r.from)
+			}
+		}
+	}
 	return nil
+}
+
+// keep keeps the journal from a place on, unless the bound has cut off what leads on from it.
+func (r *retention) keep(p place, tip journal.Head, from *int64) {
+	if p.Bytes == 0 || journal.RecordBytes(journal.Head{Seq: p.Seq, Bytes: p.Bytes}, tip) <= r.node.MaxJournalBytes {
+		*from, r.seq = min(*from, p.Revision), min(r.seq, p.Seq)
+	}
 }
 
 // gone reports whether a node has been absent for so long that it keeps nothing back

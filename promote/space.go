@@ -26,7 +26,9 @@ func (n *Node) cover(ctx context.Context) (journal.Cover, error) {
 	if err := n.retention.look(ctx); err != nil {
 		return journal.Cover{}, err
 	}
-	head, from := view.Cursor.Head, n.retention.from
+	// A snapshot that is being loaded holds nothing up: the node may not even be able to say
+	// that it needs the journal no more.
+	head, from := view.Cursor.Head, n.retention.saved
 	same := func(at journal.Cursor) bool { return view.Err == nil && at.Head.History.Is(head.History) }
 	covers := func(at journal.Cursor) bool { return same(at) && at.Head.Bytes == head.Bytes } // most beats hold nothing
 	all := journal.Cover{Revision: view.Revision, Seq: head.Seq}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -140,7 +141,7 @@ func (w *cluster) putsAgain(nodes ...*node) {
 }
 
 // The node whose own etcd is full cannot lead itself, since it has no complete
-// state: it makes space for the one that can.
+// state, though it loads one: it makes space for the one that can.
 func TestTakeoverOnAFullEtcdByAnotherNodeThanItsOwner(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t, etcdtest.WithQuota(16<<20))
@@ -150,8 +151,8 @@ func TestTakeoverOnAFullEtcdByAnotherNodeThanItsOwner(t *testing.T) {
 	a.put(keys("k", 20)...)
 	b := w.start("b")
 	w.promotable(b)
-	w.start("c", owner, func(c *promote.Config) { c.Peers = noSnapshots{w} })
-	waitFor(t, "three nodes", func() bool { list, err := a.Nodes(t.Context()); return err == nil && len(list) == 3 })
+	c := w.start("c", owner, func(c *promote.Config) { c.Peers = lazyPeers{w, time.Hour, new(atomic.Int64)} })
+	waitFor(t, "c to say what it needs", func() bool { return c.Needs(t) })
 	w.equal(a, b)
 	etcd.FillQuota(t)
 	a.wire.cut()

@@ -201,7 +201,8 @@ func (t *Term) begin(ctx context.Context, phases *Takeover) error {
 		t.pace.AtLeast(0)
 		head := t.writer.Next()
 		head.History = t.before.History
-		ops, err := announcement(n.Layout, t.session, t.leader, n.complete(head), t.why)
+		t.measureGap()
+		ops, err := announcement(n.Layout, t.session, t.leader, n.complete(head), t.beginning())
 		if err != nil {
 			return err
 		}
@@ -343,7 +344,8 @@ func (t *Term) announce(ctx context.Context) error {
 	}
 	t.pace.AtLeast(0)
 	started := n.Clock()
-	ops, err := announcement(n.Layout, t.session, t.leader, n.complete(t.log.Tip().Head), t.why)
+	t.measureGap()
+	ops, err := announcement(n.Layout, t.session, t.leader, n.complete(t.log.Tip().Head), t.beginning())
 	if err != nil {
 		return err
 	}

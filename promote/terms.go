@@ -23,7 +23,7 @@ import (
 type TermRecord struct {
 	Term       metadata.Term `json:"term"`
 	NodeID     string        `json:"node_id,omitempty"`      // empty while nobody has served in the term
-	Began      string        `json:"began,omitempty"`        // wall time, RFC 3339; empty if the node recorded no more than its announcement
+	Began      string        `json:"began,omitempty"`        // wall time, RFC 3339
 	Why        string        `json:"why"`                    // the node became primary
 	Gap        int64         `json:"gap_ms"`                 // without an answer of any node before
 	GapAtLeast bool          `json:"gap_at_least,omitempty"` // the gap may be longer: the node did not see the primary before
@@ -83,7 +83,7 @@ func (n *Node) noteLeader(ctx context.Context, l Leader) {
 	if resp, err := n.Client.Get(read, n.Layout.Term(l.Term)); err == nil && len(resp.Kvs) == 1 {
 		_ = json.Unmarshal(resp.Kvs[0].Value, &r)
 	}
-	if (r.NodeID != l.NodeID || r.Began == "") && n.Clock()-since < recordWait {
+	if r.NodeID != l.NodeID && n.Clock()-since < recordWait {
 		return // there is a next look
 	}
 	n.followed = l
@@ -97,12 +97,17 @@ func (n *Node) newestTerms(options ...clientv3.OpOption) clientv3.Op {
 		clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend))...)
 }
 
+// beginning is the record of a term that is about to serve, or serves.
+func (t *Term) beginning() TermRecord {
+	return TermRecord{Term: t.Number, NodeID: t.node.ID, Began: wallTime(0), Why: t.why, Gap: t.gap.Milliseconds(), GapAtLeast: t.gapAtLeast}
+}
+
 // record completes the record of a term that has begun to serve, and deletes those
-// that are too old. It is no part of the takeover: if it fails, the record has what the
+// that are too old. It is no part of the takeover: if it fails, the record is what the
 // announcement wrote.
 func (t *Term) record(ctx context.Context) {
 	n := t.node
-	t.recorded = TermRecord{Term: t.Number, NodeID: n.ID, Began: wallTime(0), Why: t.why, Gap: t.gap.Milliseconds(), GapAtLeast: t.gapAtLeast}
+	t.recorded = t.beginning()
 	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()
 	n.writeTerm(ctx, &t.recorded)
