@@ -132,19 +132,7 @@ func (c *companions) look(ctx context.Context, n *Node, s follower.Status) {
 	}
 	n.enlist(ctx, nodes, list, view.Cursor.Head)
 	m := memory{At: make(map[string]string), History: view.Cursor.Head.History, Cluster: view.Cluster}
-	for _, absent := range list {
-		if absent.ID != n.ID && absent.RPC != "" {
-			m.At[absent.ID] = absent.RPC
-		}
-	}
-	for _, other := range nodes {
-		if other.MakesSpace {
-			m.Owner = other.ID
-		}
-		if other.ID != n.ID && (other.Promotable || other.Role == Primary) && len(m.At) < maxCompanions {
-			m.At[other.ID] = other.RPC
-		}
-	}
+	m.meet(n.ID, nodes, list)
 	before := c.known()
 	m.Primary, m.Term, m.Seq = before.Primary, before.Term, before.Seq
 	if m.Ancestors = before.Ancestors; m.History != before.History {
@@ -165,6 +153,23 @@ func (c *companions) look(ctx context.Context, n *Node, s follower.Status) {
 	c.mu.Unlock()
 	if kept, err := json.Marshal(m); err == nil && n.StateDir != "" {
 		n.saver.remember(kept)
+	}
+}
+
+// meet takes in the nodes that are here, and those that are listed as complete.
+func (m *memory) meet(self string, nodes []NodeInfo, list absentees) {
+	for _, absent := range list {
+		if absent.ID != self && absent.RPC != "" {
+			m.At[absent.ID] = absent.RPC
+		}
+	}
+	for _, other := range nodes {
+		if other.MakesSpace {
+			m.Owner = other.ID
+		}
+		if other.ID != self && (other.Promotable || other.Role == Primary) && len(m.At) < maxCompanions {
+			m.At[other.ID] = other.RPC
+		}
 	}
 }
 
