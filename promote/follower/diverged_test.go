@@ -56,10 +56,12 @@ func TestAFoundingAheadIsLeftToTheWatch(t *testing.T) {
 	if _, err := client.Put(t.Context(), layout.Head(), fmt.Sprintf(head, after, before)); err != nil {
 		t.Fatal(err)
 	}
-	f := follower.New(follower.Config{
-		Log: zerolog.Nop(), Clock: clock.Boot(), Reader: &journal.Reader{Client: client, Layout: layout},
-	}, standingAt(t, 950), journal.NewCursor(journal.Head{Term: 132, Seq: 950, History: before}, 1, "v"))
-	if err := f.CheckLag(t.Context()); err != nil {
-		t.Errorf("D: the check of the lag says %v, want nothing", err)
+	for revision, left := range map[int64]bool{1: true, 1 << 40: false} { // of an etcd that was wiped meanwhile the watch says nothing
+		f := follower.New(follower.Config{
+			Log: zerolog.Nop(), Clock: clock.Boot(), Reader: &journal.Reader{Client: client, Layout: layout},
+		}, standingAt(t, 950), journal.NewCursor(journal.Head{Term: 132, Seq: 950, History: before}, revision, "v"))
+		if err := f.CheckLag(t.Context()); (err == nil) != left {
+			t.Errorf("D: at revision %d the check of the lag says %v, want that it is left to the watch: %v", revision, err, left)
+		}
 	}
 }

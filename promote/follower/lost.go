@@ -193,20 +193,22 @@ func (f *Follower) checkJournal(ctx context.Context) (journal.Head, error) {
 	if err != nil {
 		return journal.Head{}, err
 	}
-	err = at.Against(view.Cursor, view.Err)
+	f.mu.Lock()
+	cluster := f.cluster
+	f.mu.Unlock()
+	err, back := at.Against(view.Cursor, view.Err), wentBack(at, view, cluster)
 	var b *journal.BrokenError
 	switch {
-	case errors.As(err, &b) && b.Fork > at.Head.Seq:
+	case errors.As(err, &b) && b.Fork > at.Head.Seq && back == nil:
 		return at.Head, nil // the watch says whether the journal of before went on to there
 	case err != nil:
 		return journal.Head{}, err
 	}
 	f.mu.Lock()
 	f.hearLocked()
-	cluster := f.cluster
 	f.cluster = view.Cluster
 	f.mu.Unlock()
-	return view.Cursor.Head, cmp.Or(wentBack(at, view, cluster), view.Err)
+	return view.Cursor.Head, cmp.Or(back, view.Err)
 }
 
 // wentBack is the error of an etcd, as it was looked at after a position, that has another id
