@@ -53,7 +53,6 @@ func Controls() []Control {
 		c("remove-many", "id-check", "D", "X"),
 		c("dead-host", "gone-segments", "A"),
 		c("dead-host", "one-unmount", "one event"),
-		c("dead-host", "sweep-turns", "others go on"),
 		c("lone-stall", "stall-allowance", "no client expired"),
 		c("backlog", "journaled-reservations", "D", "S", "somebody takes over"),
 		c("five-in-a-minute", "no-empty-start", "no silent empty start"),
