@@ -203,7 +203,12 @@ func (w *cluster) serving(nodes ...*node) *node {
 
 func waitFor(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !cond(); time.Sleep(5 * time.Millisecond) {
+	waitWithin(t, time.Minute, what, cond)
+}
+
+func waitWithin(t *testing.T, limit time.Duration, what string, cond func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(limit); !cond(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s does not come", what)
 		}
@@ -349,6 +354,8 @@ func TestTakeoverKeepsTheCache(t *testing.T) {
 	if loads := b.Status().Loads; loads[journal.ReasonStart] != 1 {
 		t.Errorf("snapshot loads %v, want one at the start", loads)
 	}
+	granted := leaseEnd(a.Store(), "l0")
+	waitFor(t, "leases that have run out", func() bool { return b.Status().Head.Time > granted.Add(params.LeaseTTL) })
 	a.wire.cut()
 	started := time.Now()
 	w.serving(b)

@@ -75,7 +75,7 @@ func TestOwnerCompactsForAnotherPrimary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "a compaction", func() bool {
+	waitWithin(t, 30*time.Second, "a compaction", func() bool { // a control demands the failure within a minute
 		_, err := client.Get(t.Context(), layout.Head(), clientv3.WithRev(resp.Header.Revision))
 		return errors.Is(err, rpctypes.ErrCompacted)
 	})
