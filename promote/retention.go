@@ -68,16 +68,10 @@ func (n *Node) EtcdBusy() bool { return n.etcdBusy.Load() }
 // end returns where the journal ends, for a node that maintains etcd: whether it follows it
 // or not. Zero if etcd does not say, or may have lost it.
 func (n *Node) end(ctx context.Context) journal.Cursor {
-	n.mu.Lock()
-	t, f := n.term, n.follower
-	n.mu.Unlock()
-	switch {
-	case t != nil:
-		return t.log.Tip()
-	case f == nil || f.Lost().Err != nil:
-		return journal.Cursor{}
+	at, follows := n.tip() // before the look: the journal never goes back
+	if !follows {
+		return at
 	}
-	_, at := f.State() // before the look: the journal never goes back
 	view, err := n.reader().Look(ctx)
 	if err != nil || errors.Is(at.Against(view.Cursor, view.Err), journal.ErrLost) {
 		return journal.Cursor{}
@@ -85,25 +79,28 @@ func (n *Node) end(ctx context.Context) journal.Cursor {
 	return view.Cursor
 }
 
-// tip returns where the journal stands as far as this node knows, zero if it does not
-// follow it.
-func (n *Node) tip() journal.Cursor {
+// tip returns where the journal stands as far as this node knows, zero if that is nothing or
+// the journal was lost, and whether it follows one that another node may write.
+func (n *Node) tip() (at journal.Cursor, follows bool) {
 	n.mu.Lock()
 	t, f := n.term, n.follower
 	n.mu.Unlock()
 	switch {
 	case t != nil:
-		return t.log.Tip()
+		return t.log.Tip(), false
 	case f == nil || f.Lost().Err != nil:
-		return journal.Cursor{}
+		return journal.Cursor{}, false
 	}
-	_, at := f.State()
-	return at
+	_, at = f.State()
+	return at, true
 }
 
 // History returns the journal that this node's state comes from; empty for none, and for one
 // that was lost.
-func (n *Node) History() journal.History { return n.tip().Head.History }
+func (n *Node) History() journal.History {
+	at, _ := n.tip()
+	return at.Head.History
+}
 
 func newRetention(n *Node) *retention {
 	return &retention{node: n, absent: make(map[string]time.Duration)}
