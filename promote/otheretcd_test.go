@@ -18,20 +18,11 @@ func TestRestartOnARestoredEtcd(t *testing.T) {
 	for name, restored := range map[string]bool{"the same etcd": false, "another etcd": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, dir := newCluster(t, etcdtest.Start(t)), t.TempDir()
-			a := w.start("a")
-			w.serving(a).mount()
-			a.put(keys("k", 5)...)
-			b := w.start("b", stateIn(dir, time.Hour))
-			w.promotable(b)
-			w.know(a, b)
-			w.equal(a, b)
-			b.end()
-			a.vanish()
+			w, dir := aloneWithItsFile(t)
 			if restored {
 				otherEtcd(t, dir)
 			}
-			b = w.start("b", stateIn(dir, time.Hour))
+			b := w.start("b", stateIn(dir, time.Hour))
 			w.serving(b).has(keys("k", 5)...)
 			if s := b.Store().Stats(); s.Quarantined+s.Busy >= s.Capacity != restored {
 				t.Errorf("%d bytes are in quarantine and %d in use, of %d; want all of them %v", s.Quarantined, s.Busy, s.Capacity, restored)
@@ -43,18 +34,9 @@ func TestRestartOnARestoredEtcd(t *testing.T) {
 // As TestRestartOnARestoredEtcd, but the node is restarted once more before it serves.
 func TestRestartTwiceOnARestoredEtcd(t *testing.T) {
 	t.Parallel()
-	w, dir := newCluster(t, etcdtest.Start(t)), t.TempDir()
-	a := w.start("a")
-	w.serving(a).mount()
-	a.put(keys("k", 5)...)
-	b := w.start("b", stateIn(dir, time.Hour))
-	w.promotable(b)
-	w.know(a, b)
-	w.equal(a, b)
-	b.end()
-	a.vanish()
+	w, dir := aloneWithItsFile(t)
 	otherEtcd(t, dir)
-	b = w.start("b", stateIn(dir, time.Hour))
+	b := w.start("b", stateIn(dir, time.Hour))
 	waitFor(t, "b to remember the new etcd", func() bool {
 		var m map[string]any
 		kept, _ := os.ReadFile(filepath.Join(dir, "cluster"))
@@ -70,6 +52,22 @@ func TestRestartTwiceOnARestoredEtcd(t *testing.T) {
 	if s := b.Store().Stats(); s.Quarantined+s.Busy < s.Capacity {
 		t.Errorf("A: %d bytes are in quarantine and %d in use, of %d; want all of them", s.Quarantined, s.Busy, s.Capacity)
 	}
+}
+
+// aloneWithItsFile has a standby b stop, whose file in a folder has all, and the primary a die.
+func aloneWithItsFile(t *testing.T) (w *cluster, dir string) {
+	t.Helper()
+	w, dir = newCluster(t, etcdtest.Start(t)), t.TempDir()
+	a := w.start("a")
+	w.serving(a).mount()
+	a.put(keys("k", 5)...)
+	b := w.start("b", stateIn(dir, time.Hour))
+	w.promotable(b)
+	w.know(a, b)
+	w.equal(a, b)
+	b.end()
+	a.vanish()
+	return w, dir
 }
 
 // otherEtcd has a node remember another etcd than it is going to find.
