@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"github.com/understudy-store/understudy/internal/etcd/etcdclient"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/promote/follower"
 )
@@ -149,7 +150,7 @@ func decide(id string) string {
 
 // etcdObstacle returns what an error says of etcd itself, nil if nothing.
 func (f facts) etcdObstacle(err error) *Obstacle {
-	away := etcdSilent(err)
+	away := etcdclient.Silent(err)
 	switch {
 	case errors.Is(err, rpctypes.ErrCorrupt):
 		return &Obstacle{Cause: EtcdCorrupt, Reason: "etcd has raised its alarm CORRUPT and refuses all calls: " + err.Error(),

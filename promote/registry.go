@@ -13,10 +13,9 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/etcd/etcdclient"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
 )
@@ -90,7 +89,7 @@ func (r *registry) register(ctx context.Context) (*Session, error) {
 	for logged := false; ; {
 		s, err := r.try(ctx)
 		full := errors.Is(err, rpctypes.ErrNoSpace)
-		late := (errors.Is(err, rpctypes.ErrLeaseNotFound) || etcdSilent(err)) && r.clock() <= deadline+registerStalls // this machine, or etcd, stalled
+		late := (errors.Is(err, rpctypes.ErrLeaseNotFound) || etcdclient.Silent(err)) && r.clock() <= deadline+registerStalls // this machine, or etcd, stalled
 		switch {
 		case s != nil || err != nil && !full && !late:
 			return s, err
@@ -131,15 +130,6 @@ func (r *registry) deleteStray(ctx context.Context) bool {
 	}
 	r.log.Warn().Str("key", key).Msg("deleted this node's key in etcd, which somebody else wrote: it had no lease")
 	return true
-}
-
-// etcdSilent reports whether etcd does not answer: it is away, or elects a leader.
-func etcdSilent(err error) bool {
-	var refusal rpctypes.EtcdError
-	if errors.As(err, &refusal) {
-		return refusal.Code() == codes.Unavailable
-	}
-	return errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.Unavailable || status.Code(err) == codes.DeadlineExceeded
 }
 
 // registerGrace is how much longer than its TTL a stale key may take to go:

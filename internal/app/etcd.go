@@ -2,15 +2,12 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/etcd/etcdclient"
@@ -52,9 +49,9 @@ func (a *App) openEtcd(ctx context.Context) (*etcdConn, error) {
 		e.members = e.server.Endpoints()
 	}
 	err := e.connect(ctx, a)
-	if a.waiting != nil && e.server == nil && away(err) {
+	if a.waiting != nil && e.server == nil && etcdclient.Silent(err) {
 		defer a.waiting.answer(a)()
-		for begun := clock.Boot()(); away(err) && ctx.Err() == nil; err = e.connect(ctx, a) {
+		for begun := clock.Boot()(); etcdclient.Silent(err) && ctx.Err() == nil; err = e.connect(ctx, a) {
 			a.waiting.say("this node waits for etcd: " + err.Error())
 			a.log.Warn().Err(err).Dur("waited", clock.Boot()()-begun).Msg("this node waits for etcd, as it holds a state")
 			e.disconnect()
@@ -78,11 +75,6 @@ func (a *App) awaitsEtcd() bool {
 	}
 	files, err := os.ReadDir(a.cfg.Node.StateDir)
 	return err == nil && len(files) > 0
-}
-
-// away reports whether an error says that etcd is not there now.
-func away(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.Unavailable || status.Code(err) == codes.DeadlineExceeded
 }
 
 // connect connects to etcd, and waits for its answer for a while.

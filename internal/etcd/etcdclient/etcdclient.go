@@ -5,12 +5,14 @@ package etcdclient
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -99,8 +101,25 @@ func connect(endpoints []string, access Access, log *slog.Logger) (*members, err
 const checkKey = "understudy-check"
 
 // answered reports whether a read of the check key shows that etcd works: a user need not
-// be allowed to read it.
-func answered(err error) bool { return err == nil || status.Code(err) == codes.PermissionDenied }
+// be allowed to read it, and a member that has begun anew does not know the tokens that it
+// gave out before. It refuses after it has asked the leader.
+func answered(err error) bool {
+	switch rpctypes.Error(err) {
+	case nil, rpctypes.ErrPermissionDenied, rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthOldRevision:
+		return true
+	}
+	return false
+}
+
+// Silent reports whether an error of a client says that etcd does not answer: it is away,
+// or elects a leader.
+func Silent(err error) bool {
+	var refusal rpctypes.EtcdError
+	if errors.As(err, &refusal) {
+		return refusal.Code() == codes.Unavailable
+	}
+	return errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.Unavailable || status.Code(err) == codes.DeadlineExceeded
+}
 
 // Check waits until etcd, at the endpoints that the client was made for, answers
 // a linearizable read, or the context ends.

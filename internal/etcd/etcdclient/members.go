@@ -194,6 +194,9 @@ func (m *members) choose(from int) (to int, leave bool) {
 	}
 }
 
+// probing marks the context of a probe.
+type probing struct{}
+
 // probeAnew is probe over a connection of its own, which it closes.
 func (m *members) probeAnew(ctx context.Context, at int, conn *grpc.ClientConn, to chan<- probe) {
 	defer conn.Close()
@@ -203,6 +206,7 @@ func (m *members) probeAnew(ctx context.Context, at int, conn *grpc.ClientConn, 
 // probe tells whether a member answers by itself, then whether it knows a leader. It
 // bypasses clientv3, which would repeat a read while the member cannot be reached.
 func (m *members) probe(ctx context.Context, p probe, conn *grpc.ClientConn, to chan<- probe) {
+	ctx = context.WithValue(ctx, probing{}, true)
 	kv, key := pb.NewKVClient(conn), []byte(checkKey)
 	_, err := kv.Range(ctx, &pb.RangeRequest{Key: key, Serializable: true})
 	p.there = answered(err)
@@ -236,7 +240,11 @@ func (m *members) inUse(cc *grpc.ClientConn) bool {
 
 func (m *members) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	if !m.inUse(cc) || !strings.HasPrefix(method, "/etcdserverpb.KV/") && !strings.HasPrefix(method, "/etcdserverpb.Lease/") {
-		return invoke(ctx, method, req, reply, cc, opts...) // to a given member, or one that may take long
+		err := invoke(ctx, method, req, reply, cc, opts...) // to a given member, or one that may take long
+		if ctx.Value(probing{}) != nil && answered(err) {
+			return nil // clientv3 would ask the member in use for another token
+		}
+		return err
 	}
 	begun := m.clock()
 	stop, at := m.leaveAfter()

@@ -2,31 +2,37 @@ package etcdclient_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/authpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/internal/etcd/etcdclient"
 )
 
-// A client works at an etcd that demands a user, also while the first member of its list is
-// away, and is refused with a wrong password.
-func TestUsersAreTaken(t *testing.T) {
-	etcd := etcdtest.Start(t)
+// withUsers has an etcd demand a user: root, or one that may write one key only.
+func withUsers(t *testing.T, etcd *etcdtest.Cluster, key string) {
+	t.Helper()
 	admin := etcd.Client(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for _, err := range []error{
-		second(admin.UserAdd(ctx, "root", "secret")), second(admin.RoleAdd(ctx, "root")),
-		second(admin.UserGrantRole(ctx, "root", "root")), second(admin.AuthEnable(ctx)),
+		second(admin.UserAdd(ctx, "root", "secret")), second(admin.RoleAdd(ctx, "root")), second(admin.UserGrantRole(ctx, "root", "root")),
+		second(admin.UserAdd(ctx, "writer", "secret")), second(admin.RoleAdd(ctx, "writer")), second(admin.UserGrantRole(ctx, "writer", "writer")),
+		second(admin.RoleGrantPermission(ctx, "writer", key, "", clientv3.PermissionType(authpb.READWRITE))),
+		second(admin.AuthEnable(ctx)),
 	} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	defer func() { // for the test's own client
+	t.Cleanup(func() { // for the test's own client
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+		defer cancel()
 		client, err := etcdclient.Connect(etcd.Endpoints(), etcdclient.Access{User: "root", Password: "secret"}, nil)
 		if err == nil {
 			_, err = client.AuthDisable(ctx)
@@ -35,26 +41,41 @@ func TestUsersAreTaken(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	}()
+	})
+}
+
+func second(_ any, err error) error { return err }
+
+// A client works at an etcd that demands a user, also while the first member of its list is
+// away, and is refused with a wrong password. The check needs no permission of its own.
+func TestUsersAreTaken(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	withUsers(t, etcd, "k")
 	const nobody = "http://127.0.0.1:1"
-	client, err := etcdclient.Connect(append([]string{nobody}, etcd.Endpoints()...), etcdclient.Access{User: "root", Password: "secret"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = client.Close() }()
-	watch := client.Watch(ctx, "k")
-	lease, err := client.Grant(ctx, 10)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client.Put(ctx, "k", "v", clientv3.WithLease(lease.ID)); err != nil {
-		t.Fatal(err)
-	}
-	if got := <-watch; len(got.Events) != 1 || string(got.Events[0].Kv.Value) != "v" {
-		t.Errorf("got %+v (%v), want one event with v", got.Events, got.Err())
-	}
-	if err := etcdclient.Check(ctx, client, etcd.Endpoints()); err != nil {
-		t.Errorf("check: got %v, want no error", err)
+	for user, endpoints := range map[string][]string{"root": append([]string{nobody}, etcd.Endpoints()...), "writer": etcd.Endpoints()} {
+		client, err := etcdclient.Connect(endpoints, etcdclient.Access{User: user, Password: "secret"}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = client.Close() }()
+		watch := client.Watch(ctx, "k")
+		lease, err := client.Grant(ctx, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.Put(ctx, "k", user, clientv3.WithLease(lease.ID)); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-watch; len(got.Events) != 1 || string(got.Events[0].Kv.Value) != user {
+			t.Errorf("got %+v (%v), want one event with %s", got.Events, got.Err(), user)
+		}
+		soon, stop := context.WithTimeout(ctx, 3*time.Second)
+		if err := etcdclient.Check(soon, client, etcd.Endpoints()); err != nil {
+			t.Errorf("check of %s: got %v, want no error", user, err)
+		}
+		stop()
 	}
 	if client, err := etcdclient.Connect(etcd.Endpoints(), etcdclient.Access{User: "root", Password: "wrong"}, nil); err == nil {
 		_ = client.Close()
@@ -62,4 +83,40 @@ func TestUsersAreTaken(t *testing.T) {
 	}
 }
 
-func second(_ any, err error) error { return err }
+// A client moves on to a member that has begun anew and does not know the client's token
+// any more, as after a rolling restart of etcd.
+func TestTokensThatAMemberForgot(t *testing.T) {
+	etcd := etcdtest.Start(t, etcdtest.WithNodes(3))
+	withUsers(t, etcd, "k")
+	var endpoints []string
+	for i := range 3 {
+		endpoints = append(endpoints, etcd.Endpoint(i))
+	}
+	client, err := etcdclient.Connect(endpoints, etcdclient.Access{User: "writer", Password: "secret"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	put(t, client, "k", "0")
+	for _, i := range []int{1, 2} {
+		etcd.Stop(i)
+		etcd.Start(i)
+	}
+	etcd.WaitLeader(t)
+	etcd.Pause(0)
+	defer etcd.Resume(0)
+	etcd.WaitLeader(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for err = context.DeadlineExceeded; err != nil && ctx.Err() == nil; {
+		attempt, stop := context.WithTimeout(ctx, attemptTimeout)
+		_, err = client.Put(attempt, "k", "1")
+		stop()
+		if errors.Is(err, rpctypes.ErrPermissionDenied) {
+			break
+		}
+	}
+	if err != nil {
+		t.Errorf("a put, with two members that began anew: got %v, want no error", err)
+	}
+}
