@@ -145,9 +145,10 @@ func notPaused(layout journal.Layout) clientv3.Cmp {
 }
 
 // despitePause reports whether a pause does not hold this node back: nobody has ever
-// served, the primary handed over to this node, or this node served last.
+// served, the primary handed over to this node, or this node served last: as it knows
+// itself, or from the records of terms after a restart.
 func (n *Node) despitePause(ctx context.Context, head journal.Head) (bool, error) {
-	if head.Seq == 0 || head.Heir == n.ID {
+	if head.Seq == 0 || head.Heir == n.ID || head.Term == n.led {
 		return true, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)

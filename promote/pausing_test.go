@@ -309,6 +309,26 @@ func TestAPauseKnowsWhoServedLast(t *testing.T) {
 	w.serving(w.start("a", stateIn(dir, 100*time.Millisecond))).has("k")
 }
 
+// The node that served last goes on in a pause, also if somebody writes garbage over its leader
+// key and over all records of terms.
+func TestAPauseAmongGarbage(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	a := w.start("a")
+	w.serving(a).mount()
+	a.put("k")
+	w.promotable(w.start("b"))
+	c := etcd.Client(t)
+	for _, key := range []string{layout.Pause(), layout.Term(1), layout.Term(2), layout.Leader()} {
+		if _, err := c.Put(t.Context(), key, "nonsense"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waitFor(t, "the next term", func() bool { return a.Status().Takeover.Term > 1 })
+	w.serving(a).has("k")
+}
+
 // A pause that somebody wrote without a lease lasts for as long as any pause can, and says so.
 func TestPausesWithoutALease(t *testing.T) {
 	t.Parallel()
