@@ -31,7 +31,8 @@ type Env struct {
 	pressed *bulk            // of a round under pressure
 	number  int              // of the episode
 	drains  bool             // letWork is to begin a drain job
-	job     string           // the drain job that the episode has begun, if any
+	job     string           // the drain job that the episode has begun, if any, and that is still to be known
+	finals  []string         // calls that have ended in an error that is final
 	began   time.Duration
 }
 
@@ -373,6 +374,7 @@ func (e *Env) judge(ctx context.Context) {
 	for name, n := range v.counts {
 		e.result.Counts[name] += n
 	}
+	e.finals = append(e.finals, v.finals...)
 	e.did("judged %d calls, the slowest took %v; read %d commits of the journal", v.counts["calls"], v.slowest.Round(time.Millisecond), v.Commits)
 }
 

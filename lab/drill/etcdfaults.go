@@ -232,8 +232,8 @@ func (e *Env) repeatable(answers []answer) {
 // noFinalErrors demands that no call of a client has ended in an error that says
 // more than that it cannot be done now, or what is under the key.
 func (e *Env) noFinalErrors() {
-	n := e.result.Counts["calls_final_error"]
-	e.result.check("errors can be repeated", n == 0, "%d calls of clients ended in an error that is final", n)
+	n := len(e.finals)
+	e.result.check("errors can be repeated", n == 0, "%d calls of clients ended in an error that is final: %q", n, e.finals[:min(n, 5)])
 }
 
 // withoutEtcd judges what a primary answered while etcd was killed (between gone

@@ -358,6 +358,7 @@ func (e *Env) coldStart(ctx context.Context) {
 		do(e.cluster.StartNode(ctx, n, promote.Standby))
 	}
 	e.did("%s started empty in term %d", first.Name, term)
+	e.job = "" // it went with the state
 	e.hasRoom(ctx)
 	e.load.answers(ctx, answersPerWait)
 }

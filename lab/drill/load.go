@@ -124,16 +124,16 @@ func spent(history []judge.Record, from, to time.Duration, calls []judge.Call) (
 	return took
 }
 
-// slowest returns the slowest call of a client, and how many have ended in an
-// error that is final.
-func (l *load) slowest() (took time.Duration, finals int) {
+// slowest returns the slowest call of a client, and those that have ended in an
+// error that is final, with that.
+func (l *load) slowest() (took time.Duration, finals []string) {
 	for _, r := range l.History() {
 		if r.Call == judge.Mark || r.Client < 0 {
 			continue
 		}
 		took = max(took, r.End-r.Start)
 		if final(r.Kind) {
-			finals++
+			finals = append(finals, fmt.Sprintf("%v: %v", r.Call, r.Kind))
 		}
 	}
 	return took, finals
@@ -155,6 +155,7 @@ type verdict struct {
 	judge.Verdict
 	counts  map[string]int64
 	slowest time.Duration // call of a client
+	finals  []string      // calls that have ended in an error that is final
 }
 
 // judge ends the work and judges it.
@@ -175,10 +176,10 @@ func (l *load) judge(ctx context.Context, c *cluster.Cluster) (verdict, error) {
 	slowest, finals := l.slowest()
 	counts := map[string]int64{
 		"calls": int64(v.Calls), "keys": int64(v.Keys), "calls_ok": int64(n.OK), "calls_ambiguous": int64(n.Ambiguous), "calls_unanswered": int64(n.Unanswered),
-		"calls_final_error": int64(finals), "looks": int64(v.Looks), "leases_kept": int64(v.Kept), "commits_read": int64(v.Commits),
+		"calls_final_error": int64(len(finals)), "looks": int64(v.Looks), "leases_kept": int64(v.Kept), "commits_read": int64(v.Commits),
 	}
 	maps.Copy(counts, l.OwnerCounts())
-	return verdict{v, counts, slowest}, nil
+	return verdict{v, counts, slowest, finals}, nil
 }
 
 // examinees are the nodes that the judge asks.
