@@ -38,6 +38,9 @@ func (s *objectService) KvEvents(r *pb.KvEventsRequest, stream grpc.ServerStream
 			return err
 		}
 		batch, err := sub.Next(stream.Context(), quietTime)
+		if err == nil {
+			err = m.Fence(stream.Context()) // else who follows a node that is cut off would stay here
+		}
 		if err != nil {
 			return err
 		}

@@ -67,3 +67,27 @@ func TestSubscribersOfOneHost(t *testing.T) {
 	n.objects = here
 	within(t, "places are free again", func() bool { _, err := n.follow(nil); return err == nil })
 }
+
+// A primary whose right to answer has lapsed sends nothing more: another one may serve, and
+// who hears that nothing happens would stay here.
+func TestNoEventsOfAFencedNode(t *testing.T) {
+	n := newEventsNode(t)
+	stream, err := n.objects.KvEvents(t.Context(), &pb.KvEventsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	n.fenced.Store(true)
+	for range 5 { // the walk, and what was on its way
+		if _, err = stream.Recv(); err != nil {
+			break
+		}
+	}
+	if from := wantKind(t, "in a stream", err, errs.NotLeader); from.Term != term {
+		t.Errorf("got %+v, want term %d", from, term)
+	}
+	_, err = n.follow(nil)
+	wantKind(t, "a new one", err, errs.NotLeader)
+}
