@@ -64,9 +64,11 @@ func Open(path string) (*Dir, error) {
 	}
 	d := &Dir{path: path, lock: lock, whole: make(map[uint64]Info)}
 	d.identify()
-	leftover, _ := filepath.Glob(filepath.Join(path, "*"+unfinished))
-	for _, name := range leftover {
-		_ = os.Remove(name) // of a process that was killed
+	entries, _ := os.ReadDir(path) // no pattern: there may be the brackets of an address in the path
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), unfinished) {
+			_ = os.Remove(filepath.Join(path, e.Name())) // of a process that was killed
+		}
 	}
 	return d, nil
 }

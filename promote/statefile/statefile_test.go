@@ -395,13 +395,14 @@ func TestSavingLeavesSpace(t *testing.T) {
 }
 
 func TestOneProcessPerDirectory(t *testing.T) {
-	path := t.TempDir()
-	if err := os.WriteFile(filepath.Join(path, "000000000001.state.tmp"), nil, 0o600); err != nil {
+	path := filepath.Join(t.TempDir(), "[::1]:50051") // a node is named by its address
+	leftover := filepath.Join(path, "000000000001.state.tmp")
+	if err := errors.Join(os.Mkdir(path, 0o700), os.WriteFile(leftover, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	d := open(t, path)
-	if files, _ := filepath.Glob(filepath.Join(path, "*.tmp")); files != nil {
-		t.Errorf("got files %v of an earlier process, want none", files)
+	if _, err := os.Stat(leftover); !os.IsNotExist(err) {
+		t.Errorf("the file of an earlier process: got %v, want that it is gone", err)
 	}
 	if other, err := statefile.Open(path); err == nil {
 		t.Error("a second process has it as well")
