@@ -30,10 +30,11 @@ type companions struct {
 
 // A memory is what a node remembers of its cluster.
 type memory struct {
-	At      map[string]string `json:"complete"` // id -> RPC address
-	Primary string            `json:"primary"`  // id of the last one that served
-	Term    metadata.Term     `json:"term"`     // in which it did
-	Seq     metadata.Seq      `json:"sequence"` // up to which this node had read the journal when it learned any of this; 0 from older versions
+	ClusterID string            `json:"cluster_id,omitempty"` // empty from older versions
+	At        map[string]string `json:"complete"`             // id -> RPC address
+	Primary   string            `json:"primary"`              // id of the last one that served
+	Term      metadata.Term     `json:"term"`                 // in which it did
+	Seq       metadata.Seq      `json:"sequence"`             // up to which this node had read the journal when it learned any of this; 0 from older versions
 	// LastTerm is the last one in which anybody committed, in this journal or one that it
 	// descends from. If etcd goes back, the terms after that go on behind it.
 	LastTerm metadata.Term `json:"last_term,omitempty"`
@@ -56,11 +57,17 @@ const (
 	maxCompanions = 100
 )
 
-// recall begins with what was kept; nil for nothing.
-func (c *companions) recall(kept []byte) {
+// recall begins with what was kept of a cluster; nil for nothing. What is of another one
+// would have its nodes awaited here.
+func (c *companions) recall(clusterID string, kept []byte) {
+	var m memory
+	_ = json.Unmarshal(kept, &m) // damaged, it is as good as nothing
+	if m.ClusterID != "" && m.ClusterID != clusterID {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_ = json.Unmarshal(kept, &c.last) // damaged, it is as good as nothing
+	c.last = m
 }
 
 // run keeps the list up to date until the context ends. status is how the node stands to
@@ -131,7 +138,7 @@ func (c *companions) look(ctx context.Context, n *Node, s follower.Status) {
 		c.setCompared(true)
 	}
 	n.enlist(ctx, nodes, list, view.Cursor.Head)
-	m := memory{At: make(map[string]string), History: view.Cursor.Head.History, Cluster: view.Cluster}
+	m := memory{ClusterID: n.ClusterID, At: make(map[string]string), History: view.Cursor.Head.History, Cluster: view.Cluster}
 	m.meet(n.ID, nodes, list)
 	before := c.known()
 	m.Primary, m.Term, m.Seq = before.Primary, before.Term, before.Seq

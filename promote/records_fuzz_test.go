@@ -56,7 +56,7 @@ func FuzzRecords(f *testing.F) {
 		}
 		_ = reason(journal.Head{Seq: 1}, Leader{}, false)
 		c := new(companions)
-		c.recall(one)
+		c.recall("", one)
 		m := c.known()
 		if _, err := json.Marshal(m); err != nil {
 			t.Fatalf("what is remembered cannot be kept: %v", err)

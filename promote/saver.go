@@ -110,7 +110,7 @@ func (s *saver) open() (store *metadata.Store, at journal.Cursor, file string) {
 		s.dir = dir
 		s.mu.Unlock()
 		s.kept = dir.Memory()
-		n.companions.recall(s.kept)
+		n.companions.recall(n.ClusterID, s.kept)
 		loaded, passed, err = s.load()
 	}
 	if err != nil {
