@@ -43,10 +43,20 @@ func (a *App) openKVEvents() error {
 	l = a.connections.listener(l)
 	a.kv.listener = l
 	a.kv.publisher = kvpublisher.New(kvpublisher.Config{
-		Listener: l, Feed: a.kv.feed, Allow: a.cfg.Allows, Wall: clock.Wall, Log: a.log.With().Str("part", "kv_events").Logger(),
+		Listener: l, Feed: a.kv.feed, Tenants: a.tenants, Allow: a.cfg.Allows, Wall: clock.Wall, Log: a.log.With().Str("part", "kv_events").Logger(),
 		Format: kvpublisher.Format{BackendID: cfg.Backend(a.cfg.HA.ClusterID), ObjectKey: cfg.ObjectKey, Legacy: cfg.Legacy},
 	})
 	return nil
+}
+
+// tenants returns those that may have keys.
+func (a *App) tenants() (names []string) {
+	if store := a.node.Store(); store != nil {
+		for _, t := range store.Quotas() {
+			names = append(names, t.Tenant)
+		}
+	}
+	return names
 }
 
 // watcher returns who sees the objects of this node's stores come and go; nil for nobody.

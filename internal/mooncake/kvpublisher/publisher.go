@@ -12,6 +12,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -37,6 +38,7 @@ type Config struct {
 	Listener  net.Listener
 	Feed      *kvevents.Feed
 	Format    Format
+	Tenants   func() []string       // that may have had keys, besides the default one
 	Allow     func(netip.Addr) bool // who may subscribe
 	Log       zerolog.Logger
 	Wall      func() time.Time
@@ -123,10 +125,19 @@ type termOf struct {
 }
 
 // clear publishes that nothing is stored. Events that clear are of one tenant each;
-// those of further tenants come before their first key.
+// those of tenants that come later stand before their first key.
 func (t *termOf) clear() {
-	t.tenants = map[string]bool{metadata.DefaultTenant: true}
-	t.send([]change{{kind: cleared, of: &metadata.MediaChange{Tenant: metadata.DefaultTenant}}})
+	t.tenants = make(map[string]bool)
+	var list []change
+	for _, tenant := range append([]string{metadata.DefaultTenant}, t.Tenants()...) {
+		if !t.tenants[tenant] {
+			t.tenants[tenant] = true
+			list = append(list, change{kind: cleared, of: &metadata.MediaChange{Tenant: tenant}})
+		}
+	}
+	for batch := range slices.Chunk(list, maxEvents) {
+		t.send(batch)
+	}
 }
 
 // publish publishes changes: one event for each medium that came or went.

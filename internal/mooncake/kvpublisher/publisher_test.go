@@ -34,6 +34,8 @@ type rig struct {
 	store *metadata.Store
 	term  metadata.Term
 	seq   metadata.Seq
+
+	tenants []string
 }
 
 func newRig(t *testing.T, capacity int, change ...func(*kvpublisher.Config)) *rig {
@@ -44,7 +46,7 @@ func newRig(t *testing.T, capacity int, change ...func(*kvpublisher.Config)) *ri
 	}
 	r := &rig{t: t, feed: kvevents.New(capacity, func() string { return "h" }), store: metadata.New(metadata.Options{}), term: 1}
 	c := kvpublisher.Config{
-		Listener: l, Feed: r.feed, Allow: func(netip.Addr) bool { return true }, Log: zerolog.Nop(),
+		Listener: l, Feed: r.feed, Tenants: func() []string { return r.tenants }, Allow: func(netip.Addr) bool { return true }, Log: zerolog.Nop(),
 		Wall:   func() time.Time { return time.UnixMilli(1234) },
 		Format: kvpublisher.Format{BackendID: "store", ObjectKey: true, Legacy: true},
 	}
@@ -237,11 +239,11 @@ func TestTermsAndLosses(t *testing.T) {
 		t.Errorf("the next term begins with batch %d of %v, want the 4 events that are kept, as batch %d", got.number, got.events, uint64(2<<32+1))
 	}
 	stop()
-	r.term, r.store = 3, metadata.New(metadata.Options{}) // a snapshot replaced the state
+	r.term, r.store, r.tenants = 3, metadata.New(metadata.Options{}), []string{"default", "empty"} // a snapshot replaced the state
 	r.commit()
 	r.publish()
-	if got := r.receive(sub); got.events[0]["event_type"] != "cleared" {
-		t.Errorf("a term of which nothing before is known begins with %v, want everything cleared", got.events)
+	if got := r.receive(sub); len(got.events) != 2 || got.events[0]["event_type"] != "cleared" || got.events[1]["event_type"] != "cleared" || got.events[1]["tenant_id"] != "empty" {
+		t.Errorf("a term of which nothing before is known begins with %v, want everything cleared, also of a tenant without keys", got.events)
 	}
 	r.commit(metadata.MediaChange{Tenant: "other", Key: "k", After: metadata.InMemory})
 	if got := r.receive(sub); len(got.events) != 2 || got.events[0]["event_type"] != "cleared" || got.events[0]["tenant_id"] != "other" {
