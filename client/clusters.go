@@ -124,7 +124,9 @@ func (c *Clusters) MountSegment(ctx context.Context, cluster string, s Segment) 
 }
 
 // UnmountSegment is Client.UnmountSegment at a cluster. Other clusters can have the memory
-// once it has succeeded; after an error, repeat it.
+// once it has succeeded; after an error, repeat it. Wait for --put_start_release_timeout_sec
+// of this one before that: its readers and writers may be at work there until then, which
+// its own later mounts of the memory take into account, and no other cluster's.
 func (c *Clusters) UnmountSegment(ctx context.Context, cluster string, id uuid.UUID) error {
 	one, err := c.client("UnmountSegment", cluster)
 	if err != nil {
