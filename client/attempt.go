@@ -24,6 +24,7 @@ type reply interface {
 // A failure is the result of an attempt without an answer to pass on.
 type failure struct {
 	err     *errs.Error
+	at      string        // the address that was called
 	from    rpcerr.Source // without a NodeID no node has answered
 	repeat  bool          // another attempt may bring an answer; otherwise err is the end
 	settles bool          // err is the cluster's answer, and covers earlier attempts too

@@ -13,6 +13,7 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/rpcerr"
 )
 
 // An attempt makes a call once, at a leader. It returns nil if that has brought
@@ -122,12 +123,13 @@ func (c *Client) repeat(ctx context.Context, op operation, try attempt) (attempt
 		if f == nil {
 			return attempts, nil
 		}
+		f.at = l.Address
 		if f.drop {
 			c.finder.drop(l, f.from)
 		}
 		if !f.repeat {
 			if open && !f.settles {
-				return attempts, unresolved(op, f.err, nil)
+				return attempts, unresolved(op, f, nil)
 			}
 			return attempts, answer(op, f.err)
 		}
@@ -136,7 +138,7 @@ func (c *Client) repeat(ctx context.Context, op operation, try attempt) (attempt
 			ctx, stop = c.remembered(ctx, op, first)
 		}
 		if open && op.repeat == never {
-			return attempts, unresolved(op, f.err, c.ended(ctx))
+			return attempts, unresolved(op, f, c.ended(ctx))
 		}
 		if last = f; pauses == nil {
 			pauses = newPauses()
@@ -190,10 +192,10 @@ func answer(op operation, e *errs.Error) error {
 
 // unresolved is the end of a call that must not be repeated. ended is why it
 // could not have been, if there is such a reason.
-func unresolved(op operation, e *errs.Error, ended error) error {
+func unresolved(op operation, f *failure, ended error) error {
 	return &errs.Error{
 		Kind: errs.Unresolved, Op: op.name, Err: ended,
-		Detail: fmt.Sprintf("all of it, a part or nothing may be done; it was not repeated, as that might change what was done since: look first (%v)", e),
+		Detail: fmt.Sprintf("all of it, a part or nothing may be done; it was not repeated, as that might change what was done since: look first (%s)", rpcerr.At(f.at, f.err)),
 	}
 }
 
@@ -211,7 +213,7 @@ func (c *Client) gaveUp(op operation, open bool, attempts int, last *failure, ca
 		return e
 	}
 	if last != nil {
-		e.Detail += fmt.Sprintf("; %d attempts, the last one: %v", attempts, last.err)
+		e.Detail += fmt.Sprintf("; %d attempts, the last one at %s", attempts, rpcerr.At(last.at, last.err))
 	}
 	if why := c.finder.why(); why != "" {
 		e.Detail += "; no node serves: " + why

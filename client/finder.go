@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -249,7 +248,7 @@ func (f *finder) silence(l *leader) time.Duration {
 	return f.clock() - time.Duration(l.answered.Load())
 }
 
-// why returns what is known of the nodes, if none leads.
+// why returns why no node leads as far as is known, if none does.
 func (f *finder) why() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -263,8 +262,12 @@ func (f *finder) whyLocked() string {
 	const most = 8
 	var list []string
 	for _, c := range f.candidates {
-		if c.problem != nil && len(list) < most {
-			list = append(list, fmt.Sprintf("%s: %v", c.address, c.problem))
+		switch {
+		case len(list) == most || c.state == ours && c.problem == nil:
+		case c.problem == nil:
+			list = append(list, c.address+": "+rpcerr.NoAnswer)
+		default:
+			list = append(list, rpcerr.At(c.address, c.problem))
 		}
 	}
 	if len(f.candidates) == 0 {

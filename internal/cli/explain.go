@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -29,7 +30,7 @@ func explain(err error, command string) string {
 		return text // no cluster would help
 	case kind == errs.IllegalClient && slices.ContainsFunc(lacksRole, func(says string) bool { return strings.Contains(text, says) }):
 		advice = "call with the certificate or the token of an operator: --tls-cert and --tls-key, or --token-file with --tls-ca"
-	case advice == seeStatus && (command == "status" || command == "doctor"):
+	case advice == seeStatus && (command == "status" || command == "doctor" || strings.Contains(text, "no node answers")):
 		advice = "check whether nodes run, and --address or --etcd_endpoints (" + EnvPrefix + "ADDRESS, " + EnvPrefix + "ETCD_ENDPOINTS)"
 	}
 	if advice != "" {
@@ -42,9 +43,13 @@ func explain(err error, command string) string {
 var lacksRole = []string{"is for the role", "neither a certificate", "the token is unknown"}
 
 // Numbered is the text of an error with the C++ master's number beside the
-// name of its kind.
+// name of its kind, and without the end of a context where a detail says more.
 func Numbered(err error) string {
 	kind, text := errs.KindOf(err), err.Error()
+	var e *errs.Error
+	if errors.As(err, &e) && e.Detail != "" {
+		text = strings.TrimSuffix(text, ": "+context.DeadlineExceeded.Error())
+	}
 	numbered := fmt.Sprintf("%v (%d)", kind, kind.Number())
 	if strings.Contains(text, numbered) {
 		return text // an error of many, each with its number

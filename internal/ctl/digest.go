@@ -11,6 +11,7 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/internal/cli"
+	"github.com/understudy-store/understudy/internal/rpcerr"
 )
 
 type digestResult struct {
@@ -71,7 +72,7 @@ func (ns nodes) digests(ctx context.Context) (digestResult, error) {
 		case n == first:
 			r.Digest = at.GetDigest()
 		case n.status == nil:
-			r.Error = n.err.Error()
+			r.Error = rpcerr.Cause(n.address, n.err)
 		default:
 			wg.Go(func() {
 				d, err := n.admin.Digest(ctx, &pb.DigestRequest{Sequence: at.GetSequence()})

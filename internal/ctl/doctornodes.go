@@ -11,6 +11,7 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/internal/cli"
+	"github.com/understudy-store/understudy/internal/rpcerr"
 )
 
 // checkNodes looks at the nodes together, and at what they say of themselves.
@@ -22,7 +23,7 @@ func (d *diagnosis) checkNodes(all nodes) {
 	for _, n := range all {
 		if n.status == nil {
 			d.add("nodes", bad, "start it, or correct the address that it advertises (--advertise-address) or that you gave",
-				"%s does not answer: %v", strings.TrimSpace(n.id+" "+n.address), n.err)
+				"%s does not answer: %s", strings.TrimSpace(n.id+" "+n.address), rpcerr.Cause(n.address, n.err))
 		}
 	}
 	s := statusOf(d.ClusterID, all)

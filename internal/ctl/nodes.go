@@ -280,7 +280,7 @@ func (ns nodes) silence(etcd error) error {
 	e := &errs.Error{Kind: errs.Unavailable, Op: "Status", Detail: "no node answers", Err: etcd}
 	refused, answered := 0, 0
 	for _, n := range ns {
-		e.Detail += fmt.Sprintf("; %s: %v", n.address, n.err)
+		e.Detail += "; " + rpcerr.At(n.address, n.err)
 		parsed, from := rpcerr.Parse(n.err)
 		if from.NodeID == "" {
 			continue

@@ -13,6 +13,7 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/internal/cli"
+	"github.com/understudy-store/understudy/internal/rpcerr"
 )
 
 type statusResult struct {
@@ -174,7 +175,7 @@ func statusOf(clusterID string, all nodes) statusResult {
 
 func nodeOf(n *node) nodeResult {
 	if n.status == nil {
-		return nodeResult{NodeID: n.id, Address: n.address, Error: n.err.Error()}
+		return nodeResult{NodeID: n.id, Address: n.address, Error: rpcerr.Cause(n.address, n.err)}
 	}
 	self, state, journal := n.status.GetNode(), n.status.GetState(), n.status.GetJournal()
 	return nodeResult{

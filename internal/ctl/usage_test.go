@@ -140,11 +140,11 @@ func TestNobodyAnswers(t *testing.T) {
 		if o.Out != "" { // such as the head of a table
 			t.Errorf("%v prints %q before its error", args, o.Out)
 		}
-		o.Want(t, cli.StatusFailed, "UNAVAILABLE_IN_CURRENT_STATUS (-1010)", at, "connection refused", "what to do: masterctl status", "if none answers, check --address")
+		o.Want(t, cli.StatusFailed, "UNAVAILABLE_IN_CURRENT_STATUS (-1010)", at, "connection refused", "what to do: ", "check", "--address")
 	}
 	run(t, "doctor", "--address", at).Want(t, critical, "bad   nodes     "+at+" does not answer: ", "bad   primary   no node serves; start a master")
 	run(t, "status", "--address", at).Want(t, critical, "no answer", "No node serves.", "what to do: check whether nodes run, and --address")
-	run(t, "top", "--count=1", "--address", at).Want(t, critical, "no node answers", "what to do: masterctl status")
+	run(t, "top", "--count=1", "--address", at).Want(t, critical, "no node answers", "what to do: check whether nodes run")
 	s := clitest.Decode[statusResult](t, run(t, "status", "--address", at, "-o", "json"))
 	if len(s.Nodes) != 1 || s.Nodes[0].Address != at || s.Nodes[0].Error == "" || s.Leader != nil {
 		t.Errorf("got %+v; want the address %s with an error, and no leader", s, at)
@@ -152,6 +152,37 @@ func TestNobodyAnswers(t *testing.T) {
 	dead := run(t, "status", "--etcd_endpoints", at, "--timeout=300ms").Want(t, critical, "etcd does not answer", "check --etcd_endpoints")
 	if strings.Contains(dead.Err, "the clitest.Outcome is open") {
 		t.Errorf("status changes nothing, but: %s", dead.Err)
+	}
+}
+
+// An error of a node that does not answer is one sentence: what failed, at which
+// address, and why, each once. The next line says what to do.
+func TestAnErrorIsOneSentence(t *testing.T) {
+	hangs, err := net.Listen("tcp", "127.0.0.1:0") // nobody accepts what the kernel does
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = hangs.Close() }()
+	dead, mute := deadAddress(t), hangs.Addr().String()
+	const (
+		serves = "UNAVAILABLE_IN_CURRENT_STATUS (-1010): nothing was changed; no node serves: "
+		none   = "UNAVAILABLE_IN_CURRENT_STATUS (-1010): no node answers; "
+		look   = "masterctl status shows which node serves and which could take over; if none answers, check --address or --etcd_endpoints"
+		check  = "check whether nodes run, and --address or --etcd_endpoints (UNDERSTUDY_ADDRESS, UNDERSTUDY_ETCD_ENDPOINTS)"
+	)
+	for _, c := range []struct{ at, command, want, advice string }{
+		{dead, "get k", "BatchGetReplicaList: " + serves + dead + ": connection refused", look},
+		{dead, "put k", "PutStart: " + serves + dead + ": connection refused", look},
+		{dead, "keys", "Status: " + none + dead + ": connection refused", check},
+		{dead, "history", "Status: " + none + dead + ": connection refused", check},
+		{mute, "get k", "BatchGetReplicaList: " + serves + mute + ": no answer within the time limit", look},
+		{mute, "rm k", "BatchRemove: " + serves + mute + ": no answer within the time limit", look},
+		{mute, "leases", "Status: " + none + mute + ": no answer within the time limit", check},
+	} {
+		o := run(t, append(strings.Fields(c.command), "--address", c.at, "--timeout=300ms")...)
+		if want := "error: " + c.want + "\nwhat to do: " + c.advice + "\n"; o.Err != want {
+			t.Errorf("%s: got %q, want %q", c.command, o.Err, want)
+		}
 	}
 }
 

@@ -116,8 +116,11 @@ func Parse(err error) (*errs.Error, Source) {
 			Leader:    detail.GetLeaderAddress(),
 		}
 	}
-	return &errs.Error{Kind: bareKind(st.Code()), Op: "grpc", Err: Plain(err)}, Source{}
+	return &errs.Error{Kind: bareKind(st.Code()), Op: unanswered, Err: Plain(err)}, Source{}
 }
+
+// unanswered is the operation of errors that no node has answered.
+const unanswered = "grpc"
 
 // Plain returns an error that says only what a status says, without what gRPC puts
 // around it and around the cause of a failed connection. Other errors stay as they are.
@@ -138,11 +141,40 @@ func (p plain) Unwrap() error { return p.error }
 func (p plain) Error() string {
 	for _, around := range []string{"Error while dialing: ", "connection error: desc = \""} {
 		if _, cause, ok := strings.Cut(p.message, around); ok {
-			return strings.TrimSuffix(cause, `"`)
+			return inWords(strings.TrimSuffix(cause, `"`))
 		}
 	}
-	return p.message
+	return inWords(p.message)
 }
+
+// inWords says plainly what of gRPC's own texts only its developers understand.
+func inWords(text string) string {
+	says := func(part string) bool { return strings.Contains(text, part) }
+	switch {
+	case says("produced zero addresses"):
+		return "the name has no address"
+	case text == context.DeadlineExceeded.Error(), says("waiting for connections to become ready"), says("server preface") && says("use of closed network connection"):
+		return NoAnswer
+	}
+	return text
+}
+
+// NoAnswer is the Cause where a node that may be well did not answer in time.
+const NoAnswer = "no answer within the time limit"
+
+// Cause says for people why the node at an address gave no answer: without what gRPC
+// puts around the cause, and without the address.
+func Cause(address string, err error) string {
+	var e *errs.Error
+	if errors.As(err, &e) && e.Op == unanswered && e.Err != nil {
+		err = e.Err
+	}
+	cause := strings.TrimPrefix(Plain(err).Error(), "dial tcp "+address+": ")
+	return strings.TrimPrefix(cause, "connect: ")
+}
+
+// At is a Cause with the address before it.
+func At(address string, err error) string { return address + ": " + Cause(address, err) }
 
 // kindOf is errs.KindOf for something that is an error, whatever it says.
 func kindOf(err error) errs.Kind {

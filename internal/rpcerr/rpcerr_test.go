@@ -169,6 +169,35 @@ func TestErrorsNestOnce(t *testing.T) {
 	}
 }
 
+// Why a node gave no answer is said once, with its address once.
+func TestCauses(t *testing.T) {
+	refused := status.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: dial tcp 10.0.0.1:50051: connect: connection refused"`)
+	const slow = "no answer within the time limit"
+	parsed, _ := rpcerr.Parse(refused)
+	for _, tc := range []struct {
+		address string
+		err     error
+		want    string
+	}{
+		{"10.0.0.1:50051", refused, "connection refused"},
+		{"10.0.0.1:50051", parsed, "connection refused"},
+		{"10.0.0.1:50051", rpcerr.Plain(refused), "connection refused"},
+		{"b:50051", refused, "dial tcp 10.0.0.1:50051: connect: connection refused"}, // the address of b
+		{"b:50051", status.Error(codes.Unavailable, "name resolver error: produced zero addresses"), "the name has no address"},
+		{"b:50051", status.Error(codes.DeadlineExceeded, "context deadline exceeded while waiting for connections to become ready"), slow},
+		{"b:50051", status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: raw-read tcp 10.0.0.9:35686->10.0.0.1:50051: use of closed network connection"`), slow},
+		{"b:50051", status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: EOF"`), "error reading server preface: EOF"},
+		{"b:50051", errors.New("odd"), "odd"},
+	} {
+		if got := rpcerr.Cause(tc.address, tc.err); got != tc.want {
+			t.Errorf("at %s: got %q, want %q", tc.address, got, tc.want)
+		}
+		if got, want := rpcerr.At(tc.address, tc.err), tc.address+": "+tc.want; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
 // A newer server may send what this program does not know.
 func TestKindsOfTheFuture(t *testing.T) {
 	if got := rpcerr.FromWire(pb.Kind(4711)); got != errs.Internal {
