@@ -52,13 +52,14 @@ func turn(nodes []NodeInfo, pace *journal.Pace, histories *atomic.Bool) {
 }
 
 // keepPace checks every second whether all nodes read what heads may carry, and whether
-// etcd has space for changes, until the context ends.
+// etcd has space for changes, and records interruptions, until the context ends.
 func (t *Term) keepPace(ctx context.Context) {
 	n := t.node
 	for clock.Sleep(ctx, paceEvery) == nil {
 		if nodes, err := listNodes(ctx, n.Client, n.Layout); err == nil {
 			turn(nodes, t.pace, t.histories)
 			t.hold(nodes)
+			t.recordInterruptions(ctx)
 		}
 	}
 }
@@ -71,8 +72,8 @@ func (t *Term) lapse() *Obstacle {
 	return facts{}.lapsed()
 }
 
-// watchRight logs when the right to answer lapses, and when it is back, until the
-// context ends.
+// watchRight logs when the right to answer lapses, and when it is back, and counts that as
+// an interruption, until the context ends.
 func (t *Term) watchRight(ctx context.Context) {
 	n := t.node
 	var lapsed time.Duration // since when, by the clock; 0 if it has not
@@ -84,7 +85,9 @@ func (t *Term) watchRight(ctx context.Context) {
 			return
 		case left > 0 && lapsed > 0:
 			n.turn(true, n.Clock())
-			n.Log.Info().Uint64("term", uint64(t.Number)).Dur("lasted", n.Clock()-lapsed).Msg("commits come through again: this node answers")
+			lasted := n.Clock() - lapsed
+			t.interrupted(lasted)
+			n.Log.Info().Uint64("term", uint64(t.Number)).Dur("lasted", lasted).Msg("commits come through again: this node answers")
 			lapsed = 0
 		case left <= 0 && until > 0 && lapsed == 0:
 			lapsed = until

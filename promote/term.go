@@ -48,7 +48,10 @@ type Term struct {
 	end       string        // how it ended, if it was ended on purpose
 	left      time.Duration // without an answer until its handover was committed
 	until     time.Duration // by the clock: when the leader key goes, whatever the end of calls has led to by then
-	recorded  TermRecord    // zero until the term serves
+	// recording is held while the record is written, so that an older one never follows;
+	// guarded by it is recorded, which is zero until the term serves.
+	recording sync.Mutex
+	recorded  TermRecord
 	gap       time.Duration // without an answer of any node before the term served
 	// gapAtLeast says that it may be longer.
 	gapAtLeast bool
@@ -57,8 +60,9 @@ type Term struct {
 	founded    *founding // nil unless this node founded the journal anew for the term
 	trusted    bool      // the store is what the journal says, and more than nothing
 
-	failing atomic.Pointer[error] // of the last call for a commit
-	held    bool                  // changes are refused, since etcd is nearly full; for keepPace alone
+	failing       atomic.Pointer[error]         // of the last call for a commit
+	interruptions atomic.Pointer[Interruptions] // nil for none; watchRight stores it
+	held          bool                          // changes are refused, since etcd is nearly full; for keepPace alone
 
 	flushed bool // every lease is in the journal, and no call is answered any more; for leave alone
 

@@ -30,6 +30,26 @@ type TermRecord struct {
 	Ended      string        `json:"ended,omitempty"`        // wall time, RFC 3339; empty if the node did not record it
 	End        string        `json:"end,omitempty"`          // how it ended
 	Left       int64         `json:"left_ms,omitempty"`      // without an answer until a handover was committed
+
+	Interruptions
+}
+
+// Interruptions are the times in a term at which its node answered nobody, since no
+// commit came through, and then went on.
+type Interruptions struct {
+	Count   int   `json:"interruptions,omitempty"`
+	Total   int64 `json:"interrupted_ms,omitempty"`
+	Longest int64 `json:"longest_interruption_ms,omitempty"`
+}
+
+// interrupted counts an interruption. Only watchRight calls it; keepPace records it.
+func (t *Term) interrupted(lasted time.Duration) {
+	var i Interruptions
+	if before := t.interruptions.Load(); before != nil {
+		i = *before
+	}
+	i.Count, i.Total, i.Longest = i.Count+1, i.Total+lasted.Milliseconds(), max(i.Longest, lasted.Milliseconds())
+	t.interruptions.Store(&i)
 }
 
 // keptTerms is how many records of terms are kept.
@@ -107,10 +127,12 @@ func (t *Term) beginning() TermRecord {
 // announcement wrote.
 func (t *Term) record(ctx context.Context) {
 	n := t.node
-	t.recorded = t.beginning()
 	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()
-	n.writeTerm(ctx, &t.recorded)
+	t.recording.Lock()
+	t.recorded = t.beginning()
+	_ = n.writeTerm(ctx, t.recorded)
+	t.recording.Unlock()
 	kept, err := n.Client.Do(ctx, n.newestTerms(clientv3.WithKeysOnly()))
 	if err == nil && len(kept.Get().Kvs) == keptTerms {
 		_, err = n.Client.Delete(ctx, n.Layout.Term(0), clientv3.WithRange(string(kept.Get().Kvs[keptTerms-1].Key)))
@@ -120,8 +142,25 @@ func (t *Term) record(ctx context.Context) {
 	}
 }
 
+// recordInterruptions writes those that the record of a term that serves does not have yet.
+func (t *Term) recordInterruptions(ctx context.Context) {
+	i := t.interruptions.Load()
+	t.recording.Lock()
+	defer t.recording.Unlock()
+	if r := t.recorded; i != nil && i.Count > r.Count && r.Term > 0 && r.Ended == "" {
+		r.Interruptions = *i
+		ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
+		defer cancel()
+		if t.node.writeTerm(ctx, r) == nil { // else it is written a second later
+			t.recorded = r
+		}
+	}
+}
+
 // recordEnd writes how a term ended that has served.
 func (t *Term) recordEnd(ctx context.Context, err error) {
+	t.recording.Lock()
+	defer t.recording.Unlock()
 	r := &t.recorded
 	if r.Term == 0 {
 		return
@@ -130,15 +169,16 @@ func (t *Term) recordEnd(ctx context.Context, err error) {
 	if r.End == "" && err != nil {
 		r.End = err.Error()
 	}
-	if lapses := t.right.Lapses(); lapses > 0 {
-		r.End += fmt.Sprintf("; commits had stopped for longer than the serve window %d times before", lapses)
+	if i := t.interruptions.Load(); i != nil {
+		r.Interruptions = *i
 	}
 	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()
-	t.node.writeTerm(ctx, r)
+	_ = t.node.writeTerm(ctx, *r)
 }
 
-func (n *Node) writeTerm(ctx context.Context, r *TermRecord) {
+// writeTerm logs its error, for callers that go on whatever comes of it.
+func (n *Node) writeTerm(ctx context.Context, r TermRecord) error {
 	value, err := json.Marshal(r)
 	if err == nil {
 		_, err = n.Client.Put(ctx, n.Layout.Term(r.Term), string(value))
@@ -146,6 +186,7 @@ func (n *Node) writeTerm(ctx context.Context, r *TermRecord) {
 	if err != nil {
 		n.Log.Debug().Err(err).Msg("the term was not recorded")
 	}
+	return err
 }
 
 // wallTime is for people: what the clock said a while ago.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/understudy-store/understudy/etcdtest"
@@ -184,4 +185,40 @@ func must[T any](v T, err error) T {
 		panic(err)
 	}
 	return v
+}
+
+// A primary whose commits stop for longer than its serve window, and that goes on in the
+// same term, has that in the record while it serves and after its end.
+func TestInterruptionsAreRecorded(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	var log lockedBuffer
+	a := w.start("a", func(c *promote.Config) { c.SessionTTL, c.Log = 10*time.Second, zerolog.New(&log) })
+	w.serving(a).mount()
+	last := func() (r promote.TermRecord) {
+		if list, err := a.Terms(t.Context()); err == nil && len(list) > 0 {
+			r = list[len(list)-1]
+		}
+		return r
+	}
+	for range 2 { // a slow machine may add more
+		before, lapses := last(), strings.Count(log.String(), "no commit comes through")
+		etcd.Pause(0)
+		waitFor(t, "the end of a's right", func() bool { return strings.Count(log.String(), "no commit comes through") > lapses })
+		etcd.Resume(0)
+		waitFor(t, "a to serve again", a.serves)
+		waitFor(t, "an interruption in the record", func() bool { return last().Count > before.Count })
+		if r := last(); r.Term != 1 || r.Total <= before.Total || r.Longest < before.Longest || r.Longest > r.Total {
+			t.Errorf("got %+v after %+v; want one more interruption of term 1, with its time", r, before)
+		}
+	}
+	b := w.start("b", steady)
+	w.promotable(b)
+	w.listed(a, "b")
+	a.handsOverTo(b)
+	waitFor(t, "the end of term 1", func() bool {
+		list, err := b.Terms(t.Context())
+		return err == nil && list[0].Ended != "" && list[0].Count >= 2
+	})
 }

@@ -182,6 +182,7 @@ func (n *clusterNode) History(ctx context.Context) (*pb.HistoryResponse, error) 
 	for _, r := range records {
 		history.Terms = append(history.Terms, &pb.TermRecord{
 			Term: uint64(r.Term), NodeId: r.NodeID, Began: r.Began, Why: r.Why, GapMs: uint64(max(0, r.Gap)), GapAtLeast: r.GapAtLeast, Ended: r.Ended, End: r.End,
+			Interruptions: uint64(max(0, r.Count)), InterruptedMs: uint64(max(0, r.Total)), LongestInterruptionMs: uint64(max(0, r.Longest)),
 		})
 	}
 	return history, nil

@@ -25,6 +25,10 @@ type termResult struct {
 	GapAtLeast bool   `json:"gap_at_least,omitempty"`
 	Ended      string `json:"ended,omitempty"` // wall time; empty if it is not known
 	End        string `json:"end,omitempty"`   // how it ended; empty while it lasts
+
+	Interruptions       uint64 `json:"interruptions"`  // within the term
+	Interrupted         uint64 `json:"interrupted_ms"` // in all
+	LongestInterruption uint64 `json:"longest_interruption_ms"`
 }
 
 func (f *Flags) historyCommand() *cobra.Command {
@@ -32,8 +36,8 @@ func (f *Flags) historyCommand() *cobra.Command {
 		Use:   "history",
 		Short: "Print the last terms: who led, since when, why, and the time without a primary",
 		Long: `Prints the last 100 terms that etcd has, oldest first: which node served, since when
-and for how long, for how long no node had answered before, why the term began and how
-it ended. Times are those of the nodes' wall clocks. "At least" stands before a time
+and for how long, for how long no node had answered before, how often the node answered
+nobody in between and went on, why the term began and how it ended. Times are those of the nodes' wall clocks. "At least" stands before a time
 without a primary if the next one had not seen it commit, as where all nodes had ended.`,
 		Args: cli.NoArguments,
 		RunE: f.withNodes(func(ctx context.Context, cmd *cobra.Command, all nodes) error {
@@ -45,6 +49,7 @@ without a primary if the next one had not seen it commit, as where all nodes had
 			for _, t := range h.GetTerms() {
 				result.Terms = append(result.Terms, termResult{
 					t.GetTerm(), t.GetNodeId(), t.GetBegan(), t.GetWhy(), t.GetGapMs(), t.GetGapAtLeast(), t.GetEnded(), t.GetEnd(),
+					t.GetInterruptions(), t.GetInterruptedMs(), t.GetLongestInterruptionMs(),
 				})
 			}
 			return f.Print(cmd, result, func(w io.Writer) { historyTable(w, result.Terms) })
@@ -53,7 +58,7 @@ without a primary if the next one had not seen it commit, as where all nodes had
 }
 
 func historyTable(w io.Writer, terms []termResult) {
-	t := cli.NewTable(w, "TERM", "NODE", "SERVED FROM", "FOR", "NO PRIMARY BEFORE", "WHY IT BEGAN", "HOW IT ENDED")
+	t := cli.NewTable(w, "TERM", "NODE", "SERVED FROM", "FOR", "NO PRIMARY BEFORE", "INTERRUPTED", "WHY IT BEGAN", "HOW IT ENDED")
 	for i := range terms {
 		r := &terms[i]
 		began, lasted := "-", "-"
@@ -67,7 +72,19 @@ func historyTable(w io.Writer, terms []termResult) {
 		if r.GapAtLeast {
 			gap = "at least " + gap
 		}
-		t.Row(fmt.Sprint(r.Term), cli.Or(r.NodeID), began, lasted, gap, cli.Or(r.Why), cli.Or(r.End))
+		t.Row(fmt.Sprint(r.Term), cli.Or(r.NodeID), began, lasted, gap, interrupted(r), cli.Or(r.Why), cli.Or(r.End))
 	}
 	t.End()
+}
+
+// interrupted says how often a term was interrupted, and for how long.
+func interrupted(r *termResult) string {
+	switch total, longest := cli.Millis(r.Interrupted), cli.Millis(r.LongestInterruption); r.Interruptions {
+	case 0:
+		return "-"
+	case 1:
+		return fmt.Sprintf("once, %v", total)
+	default:
+		return fmt.Sprintf("%d times, %v, the longest %v", r.Interruptions, total, longest)
+	}
 }

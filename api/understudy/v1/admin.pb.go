@@ -1901,9 +1901,16 @@ type TermRecord struct {
 	// empty while it lasts.
 	End string `protobuf:"bytes,7,opt,name=end,proto3" json:"end,omitempty"`
 	// The gap may have been longer: the node did not see the primary before commit.
-	GapAtLeast    bool `protobuf:"varint,8,opt,name=gap_at_least,json=gapAtLeast,proto3" json:"gap_at_least,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	GapAtLeast bool `protobuf:"varint,8,opt,name=gap_at_least,json=gapAtLeast,proto3" json:"gap_at_least,omitempty"`
+	// How often the node answered nobody within the term, since no commit came
+	// through, and then went on.
+	Interruptions uint64 `protobuf:"varint,9,opt,name=interruptions,proto3" json:"interruptions,omitempty"`
+	// For how long that was in all, in milliseconds.
+	InterruptedMs uint64 `protobuf:"varint,10,opt,name=interrupted_ms,json=interruptedMs,proto3" json:"interrupted_ms,omitempty"`
+	// For how long the longest of them was, in milliseconds.
+	LongestInterruptionMs uint64 `protobuf:"varint,11,opt,name=longest_interruption_ms,json=longestInterruptionMs,proto3" json:"longest_interruption_ms,omitempty"`
+	unknownFields         protoimpl.UnknownFields
+	sizeCache             protoimpl.SizeCache
 }
 
 func (x *TermRecord) Reset() {
@@ -1990,6 +1997,27 @@ func (x *TermRecord) GetGapAtLeast() bool {
 		return x.GapAtLeast
 	}
 	return false
+}
+
+func (x *TermRecord) GetInterruptions() uint64 {
+	if x != nil {
+		return x.Interruptions
+	}
+	return 0
+}
+
+func (x *TermRecord) GetInterruptedMs() uint64 {
+	if x != nil {
+		return x.InterruptedMs
+	}
+	return 0
+}
+
+func (x *TermRecord) GetLongestInterruptionMs() uint64 {
+	if x != nil {
+		return x.LongestInterruptionMs
+	}
+	return 0
 }
 
 // ForgetRequest names the node that does not come back.
@@ -3650,7 +3678,7 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\x0eHistoryRequest\"y\n" +
 	"\x0fHistoryResponse\x125\n" +
 	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\x12/\n" +
-	"\x05terms\x18\x02 \x03(\v2\x19.understudy.v1.TermRecordR\x05terms\"\xc2\x01\n" +
+	"\x05terms\x18\x02 \x03(\v2\x19.understudy.v1.TermRecordR\x05terms\"\xc7\x02\n" +
 	"\n" +
 	"TermRecord\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x17\n" +
@@ -3661,7 +3689,11 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\x05ended\x18\x06 \x01(\tR\x05ended\x12\x10\n" +
 	"\x03end\x18\a \x01(\tR\x03end\x12 \n" +
 	"\fgap_at_least\x18\b \x01(\bR\n" +
-	"gapAtLeast\"(\n" +
+	"gapAtLeast\x12$\n" +
+	"\rinterruptions\x18\t \x01(\x04R\rinterruptions\x12%\n" +
+	"\x0einterrupted_ms\x18\n" +
+	" \x01(\x04R\rinterruptedMs\x126\n" +
+	"\x17longest_interruption_ms\x18\v \x01(\x04R\x15longestInterruptionMs\"(\n" +
 	"\rForgetRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\"G\n" +
 	"\x0eForgetResponse\x125\n" +

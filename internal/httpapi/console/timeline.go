@@ -134,6 +134,9 @@ func termIncidents(terms []*pb.TermRecord, now time.Time) (list []incident) {
 		if line.Open {
 			line.Text = fmt.Sprintf("term %d: %s serves", t.GetTerm(), t.GetNodeId())
 		}
+		if times := t.GetInterruptions(); times > 0 {
+			line.Text += fmt.Sprintf("; interruptions: %d, for %v in all", times, time.Duration(t.GetInterruptedMs())*time.Millisecond)
+		}
 		list = append(list, line)
 		if silent := time.Duration(t.GetGapMs()) * time.Millisecond; i > 0 && silent > 0 {
 			list = append(list, gapBefore(t, began, silent))
