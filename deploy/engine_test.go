@@ -149,7 +149,7 @@ func startLab(t *testing.T) *lab {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	cluster := exec.Command(l.program, "cluster", "-o", "json", "--etcd-members=1", "--standbys=1", "--prometheus=false", "--", "--state-save-interval=500ms")
+	cluster := exec.Command(l.program, "cluster", "-o", "json", "--etcd-members=1", "--standbys=1", "--prometheus=false", "--", "--state-save-interval=500ms", "--quota_bytes=1GiB")
 	cluster.Stderr = os.Stderr
 	out, err := cluster.StdoutPipe()
 	if err != nil {
@@ -190,9 +190,17 @@ func (l *lab) replay(requests string) (wait func()) {
 	}
 }
 
-// All that the dashboard asks has an answer in Prometheus, for a cluster with a load
-// and a takeover.
-func TestDashboardHasData(t *testing.T) {
+// has checks that a query had an answer.
+func (p *prometheus) has(what, expr string) {
+	p.t.Helper()
+	if ok, err := p.answers(expr); !ok || err != nil {
+		p.t.Errorf("%s: has no data: %v: %s", what, err, expr)
+	}
+}
+
+// All that our dashboard and Mooncake's ask has an answer in Prometheus, for a cluster with
+// a load and a takeover.
+func TestDashboardsHaveData(t *testing.T) {
 	l := startLab(t)
 	p := newPrometheus(t, []string{l.Nodes[0].HTTP, l.Nodes[1].HTTP})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -213,11 +221,11 @@ func TestDashboardHasData(t *testing.T) {
 	d, _ := readDashboard(t)
 	for _, panel := range d.Panels {
 		for _, target := range panel.Targets {
-			ok, err := p.answers(put.Replace(target.Expr))
-			if !ok || err != nil {
-				t.Errorf("%s %s: has no data: %v: %s", panel.Title, target.RefID, err, target.Expr)
-			}
+			p.has(panel.Title+" "+target.RefID, put.Replace(target.Expr))
 		}
+	}
+	for what, expr := range mooncakeQueries(t) {
+		p.has("Mooncake's dashboard: "+what, expr)
 	}
 	for _, a := range d.Annotations.List {
 		if _, err := p.answers(put.Replace(a.Expr)); a.Expr != "" && err != nil {
