@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/service"
@@ -153,8 +154,8 @@ func (a API) batchQueryKeys(w http.ResponseWriter, r *http.Request, m *service.M
 		}{false, "No keys provided. Use ?keys=key1,key2,..."})
 		return nil
 	}
-	if n := strings.Count(text, ",") + 1; n > service.MaxBatchItems {
-		return errs.New(errs.InvalidParams, "", "%d keys are given, at most %d are possible; split the query", n, service.MaxBatchItems)
+	if n := strings.Count(text, ",") + 1; n > pb.MaxBatchItems {
+		return errs.New(errs.InvalidParams, "", "%d keys are given, at most %d are possible; split the query", n, pb.MaxBatchItems)
 	}
 	tenant, err := tenantOf(r, m)
 	if err != nil {

@@ -273,7 +273,29 @@ func checkRequest(req any) error {
 	if requestID(req) > math.MaxInt64 {
 		return errs.New(errs.InvalidParams, "", "request_id is above 2^63 - 1; draw it from 1 to that, or leave it out")
 	}
+	if n := itemsOf(req); n > pb.MaxBatchItems {
+		return errs.New(errs.InvalidParams, "", "the batch has %d items, at most %d are possible; split it", n, pb.MaxBatchItems)
+	}
 	return nil
+}
+
+// itemsOf returns how many items a batch has, 0 for another message.
+func itemsOf(req any) int {
+	switch r := req.(type) {
+	case interface{ GetKeys() []string }:
+		return len(r.GetKeys())
+	case *pb.BatchPutStartRequest:
+		return len(r.GetItems())
+	case *pb.BatchPutEndRequest:
+		return len(r.GetItems())
+	case *pb.BatchPutRevokeRequest:
+		return len(r.GetItems())
+	case *pb.BatchQueryIpRequest:
+		return len(r.GetClientIds())
+	case *pb.NotifyOffloadSuccessRequest:
+		return len(r.GetObjects())
+	}
+	return 0
 }
 
 // requestID returns the request id that a message carries, or 0.

@@ -6,10 +6,12 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/rpc"
-	"github.com/understudy-store/understudy/internal/service"
 )
 
 // putOnLongName mounts memory with a name of 1,000 bytes and puts an object there, which takes
@@ -93,7 +95,7 @@ func TestAddressesOfOneClientAgainAndAgain(t *testing.T) {
 // Puts whose answer would fit no message are refused before anything is reserved.
 func TestLargePuts(t *testing.T) {
 	n := newNode(t, func(c *rpc.Config) { c.Limits.MessageBytes = 1 << 20 }).mount()
-	items, copies := make([]*pb.PutStartItem, service.MaxBatchItems), uint32(64)
+	items, copies := make([]*pb.PutStartItem, pb.MaxBatchItems), uint32(64)
 	for i := range items {
 		items[i] = &pb.PutStartItem{Key: fmt.Sprint(i), Size: 1}
 	}
@@ -101,5 +103,39 @@ func TestLargePuts(t *testing.T) {
 	wantKind(t, "10,000 puts with 64 replicas", err, errs.InvalidParams)
 	if st := n.store.Stats(); st.Objects != 0 {
 		t.Errorf("%d objects are reserved, want none", st.Objects)
+	}
+}
+
+// Each call of clients with a list of items has the contract's bound on them.
+func TestLargestBatches(t *testing.T) {
+	n := newNode(t).mount()
+	for _, m := range methods(t) {
+		if m.Parent().Name() != "ObjectService" && m.Parent().Name() != "ClientService" {
+			continue
+		}
+		for i := range m.Input().Fields().Len() {
+			field := m.Input().Fields().Get(i)
+			if !field.IsList() || field.Name() == "segments" || field.Name() == "preferred_segments" {
+				continue
+			}
+			kind, err := protoregistry.GlobalTypes.FindMessageByName(m.Input().FullName())
+			if err != nil {
+				t.Fatal(err)
+			}
+			request := kind.New()
+			items := request.Mutable(field).List()
+			for range pb.MaxBatchItems + 1 {
+				if field.Message() != nil {
+					items.AppendMutable()
+				} else {
+					items.Append(protoreflect.ValueOfString(alice))
+				}
+			}
+			_, err = invoke(t.Context(), n.conn, m, request.Interface())
+			wantKind(t, string(m.Name()), err, errs.InvalidParams)
+			if err == nil || !strings.Contains(err.Error(), "10001 items") {
+				t.Errorf("%s: got %v, want an error with the number of items", m.Name(), err)
+			}
+		}
 	}
 }

@@ -30,7 +30,7 @@ import (
 
 // Limits of a call. Key and tenant limits are metadata's.
 const (
-	MaxBatchItems = 10_000  // items of a batch
+	MaxBatchItems = 1 << 17 // items of a batch; commit works it off in rounds of some thousands
 	MaxReMounts   = 1 << 17 // segments of a ReMountSegment, which must name all that its client has
 	MaxRegexBytes = 4096    // bytes of a pattern
 	MaxPreferred  = 1024    // segment names that a put prefers; each item looks at all of them

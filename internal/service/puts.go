@@ -117,6 +117,7 @@ type putCall struct {
 	items []PutItem
 	got   []Reservation // by item, as far as they are made
 
+	before    []int // what the function of that name returns; nil until it is needed
 	pin       time.Duration
 	preferred []string // segments that are tried first
 	refused   error    // of objects whose keys would be too many; nil if they are not
@@ -153,7 +154,7 @@ func (c *putCall) reserve(i int, now metadata.Time) (metadata.Change, <-chan str
 	}
 	put, asOf := c.put(i), c.m.Store.Time()
 	e, repeated, wait, err := c.m.Store.PreparePutStart(&put, now)
-	if put.Own = ownOf(c.items[:i], c.got, it.Key, err); put.Own != 0 {
+	if put.Own = c.ownOf(i, err); put.Own != 0 {
 		e, repeated, wait, err = c.m.Store.PreparePutStart(&put, now)
 	}
 	c.m.noteAllocation(e, err, config.Replicas, it.Size, asOf)
@@ -198,18 +199,33 @@ func (c *putCall) reserved(outcomes []outcome) []Reservation {
 	return c.got
 }
 
-// ownOf returns the reservation that a batch has made under a key before it failed
-// with ReplicaBusy there, 0 for none.
-func ownOf(before []PutItem, got []Reservation, key string, err error) metadata.ObjectID {
-	if errs.KindOf(err) != errs.ReplicaBusy {
+// ownOf returns the reservation that the batch has made under the key of item i before that
+// failed with ReplicaBusy there, 0 for none.
+func (c *putCall) ownOf(i int, err error) metadata.ObjectID {
+	if errs.KindOf(err) != errs.ReplicaBusy || len(c.items) == 1 {
 		return 0
 	}
-	for i := len(before) - 1; i >= 0; i-- {
-		if before[i].Key == key {
-			return got[i].ID
-		}
+	if c.before == nil {
+		c.before = before(c.items)
+	}
+	if k := c.before[i]; k >= 0 {
+		return c.got[k].ID
 	}
 	return 0
+}
+
+// before returns, for each item, the place of the last one before it that has its key, -1
+// for none.
+func before(items []PutItem) []int {
+	places, last := make([]int, len(items)), make(map[string]int, len(items))
+	for i := range items {
+		k, found := last[items[i].Key]
+		if !found {
+			k = -1
+		}
+		places[i], last[items[i].Key] = k, i
+	}
+	return places
 }
 
 // putBytes returns about how long the largest PutStart of some is in the journal.

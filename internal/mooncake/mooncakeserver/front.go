@@ -277,6 +277,10 @@ func (s *session) abandon(from int) {
 // mistaken is the error of a request whose bytes are not what the function takes.
 // The log names the generations that the client may be of.
 func (s *session) mistaken(f *function, body string, err error) error {
+	if errors.Is(err, structpack.ErrElements) {
+		s.front.Log.Warn().Stringer("peer", s.conn.RemoteAddr()).Str("function", f.name).Err(err).Msg("refused a request")
+		return &coro.Error{Code: coro.CodeInvalidArguments, Message: err.Error()}
+	}
 	e := s.front.Log.Warn().Stringer("peer", s.conn.RemoteAddr()).Str("function", f.name).Str("generation", s.table.name).Err(err)
 	if names := s.front.speakers(f.id, body); len(names) > 0 && errors.Is(err, structpack.ErrType) {
 		e = e.Strs("spoken_by", names)

@@ -10,10 +10,13 @@ import (
 // ErrType means that a message is of another type than its reader expects.
 var ErrType = errors.New("the message is of another type")
 
+// ErrElements means that a message has more elements than MaxElements.
+var ErrElements = fmt.Errorf("a message may have %d elements in all its lists; split the batch", MaxElements)
+
 // MaxElements is how many elements all containers of one message may have
-// together, unless its reader says otherwise. The largest batches have 10,000
-// keys; the bound keeps a message of empty elements, which costs its sender
-// little, from becoming many times its size in memory.
+// together, unless its reader says otherwise. The bound keeps a message of empty
+// elements, which costs its sender little, from becoming many times its size in
+// memory.
 const MaxElements = 1 << 17
 
 // A Reader unpacks messages. Its zero value is ready; one Reader serves any
@@ -170,7 +173,7 @@ func (r *Reader) Length(least int) int {
 func (r *Reader) Elements(least int) int {
 	n := r.Length(least)
 	if r.elements -= n; r.elements < 0 && !r.AnyLength {
-		r.fail("the message has more than %d elements", MaxElements)
+		r.Fail(ErrElements)
 		return 0
 	}
 	return n
