@@ -243,19 +243,33 @@ func (m *Master) pickMoves(ctx context.Context, d *metadata.Drain, p *drainProgr
 			case !it.Movable:
 				round.blocked++
 			case len(moves) < free:
-				target := emptiest(targets, it.On)
-				if target == nil {
+				if move, ok := moveOf(&it, targets); ok {
+					moves = append(moves, move)
+				} else {
 					round.blocked++
-					continue
 				}
-				target.Busy += it.Size // soon
-				moves = append(moves, metadata.Task{
-					Tenant: it.Tenant, Key: it.Key, Move: true, Source: it.Source, Targets: []string{target.Name}, Size: it.Size,
-				})
 			}
 		}
 	}
 	return moves, nil
+}
+
+// moveOf returns the move of an object to the emptiest of some segments that it is not on. If
+// it is on all of them, the move is to one that has it: nothing is copied, and the source goes.
+func moveOf(it *metadata.DrainItem, targets []*metadata.SegmentStats) (metadata.Task, bool) {
+	t := metadata.Task{Tenant: it.Tenant, Key: it.Key, Move: true, Source: it.Source}
+	if target := emptiest(targets, it.On); target != nil {
+		target.Busy += it.Size // soon
+		t.Targets, t.Size = []string{target.Name}, it.Size
+		return t, true
+	}
+	for _, s := range targets {
+		if s.Name != it.Source && slices.Contains(it.On, s.Name) {
+			t.Targets = []string{s.Name}
+			return t, true
+		}
+	}
+	return t, false
 }
 
 // moveAway creates the tasks that move objects. What refuses one for now is tried

@@ -107,6 +107,40 @@ func TestDrain(t *testing.T) {
 	})
 }
 
+// An object of which every possible target has a copy loses the one on the segment: with
+// one segment drained, and with both on which it is.
+func TestDrainOfCopies(t *testing.T) {
+	for target, drained := range map[string][]string{"y": {"x"}, "z": {"x", "y"}} {
+		draining(t, func(t *testing.T, f *fixture) {
+			f.putOn(t, "x", "k")
+			want(t, "a copy", f.copyOf("k", 10, "x", "y"), errs.OK)
+			f.mountNamed(t, 12, "z")
+			id, err := f.CreateDrainJob(t.Context(), metadata.Drain{Segments: drained, Targets: []string{target}, Concurrency: 4})
+			want(t, "CreateDrainJob", err, errs.OK)
+			for range 10 {
+				time.Sleep(time.Second)
+				f.work(t, 10, false)
+				f.work(t, 11, false)
+			}
+			if d := f.drainJob(t, id); d.Status != metadata.DrainSucceeded || d.Blocked != 0 || d.Bytes != 100*uint64(len(drained)-1) {
+				t.Errorf("draining %v: got %+v, want it succeeded with %d objects moved", drained, d, len(drained)-1)
+			}
+			if list, err := f.GetReplicaList(t.Context(), "default", "k"); err != nil || len(list.Replicas) != 1 || list.Replicas[0].Endpoint != target+":1" {
+				t.Errorf("draining %v: got %+v, %v; want the object on %s alone", drained, list.Replicas, err, target)
+			}
+		})
+	}
+}
+
+// copyOf copies an object, as its owner does.
+func (f *fixture) copyOf(key string, owner byte, source, target string) error {
+	copies := transferOf(owner, key, source, target)
+	if _, err := f.CopyStart(context.Background(), copies); err != nil {
+		return err
+	}
+	return f.CopyEnd(context.Background(), copies)
+}
+
 // The tasks of a pass come with one commit, and go to whichever segment is the emptiest
 // when those before them are counted.
 func TestDrainCreatesTasksTogether(t *testing.T) {

@@ -21,7 +21,8 @@ const TaskRetries = 10
 
 // CreateCopyTask has the owner of a segment that an object is on copy it to others.
 // Errors: InvalidParams without a target or for one that is not mounted, ObjectNotFound,
-// Unavailable for a target that takes no new objects, TaskLimit.
+// ReplicaNotFound without a readable replica in memory, Unavailable for a target that takes
+// no new objects, TaskLimit.
 func (m *Master) CreateCopyTask(ctx context.Context, tenant, key string, targets []string) (metadata.TaskID, error) {
 	id, err := m.createTask(ctx, "CreateCopyTask", metadata.Task{Tenant: tenant, Key: key, Targets: slices.Clone(targets)})
 	return id, m.Counters.done(OpCreateCopyTask, err)
@@ -111,7 +112,7 @@ func (m *Master) assignTask(op string, t *metadata.Task) error {
 	case t.Move && (len(holders) == 0 || t.Source == t.Targets[0]):
 		return errs.New(errs.InvalidParams, op, "key %.64q cannot be moved from segment %.64q to %.64q", t.Key, t.Source, t.Targets[0])
 	case len(holders) == 0:
-		return errs.New(errs.Internal, op, "key %.64q has no replica in memory", t.Key)
+		return errs.New(errs.ReplicaNotFound, op, "key %.64q has no readable replica in memory", t.Key)
 	}
 	source := holders[rand.IntN(len(holders))]
 	t.Source, t.Client = source.Name, source.Client

@@ -40,6 +40,28 @@ func transferOf(n byte, key, source string, targets ...string) metadata.Transfer
 	return metadata.Transfer{Tenant: "default", Key: key, Client: owner(n), Source: source, Targets: targets}
 }
 
+// An object that is there, but not readable in memory, is no defect of the master.
+func TestTasksForObjectsThatAreNotInMemory(t *testing.T) {
+	f := newFixture(t, offloading(100))
+	ctx := t.Context()
+	f.mountNamed(t, 11, "y")
+	x := f.mountNamed(t, 10, "x")
+	f.mountDisk(t, 10, true)
+	f.putOn(t, "x", "k")
+	if list, err := f.OffloadHeartbeat(ctx, owner(10), true); err != nil || len(list) != 1 {
+		t.Fatalf("got %v, %v; want the object to copy", list, err)
+	}
+	want(t, "copied to an SSD", f.NotifyOffloaded(ctx, owner(10), copied("k")), errs.OK)
+	want(t, "UnmountSegment", f.UnmountSegment(ctx, x), errs.OK)
+	if _, err := f.PutStart(ctx, start(1), service.PutItem{Key: "open", Size: 100}); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"k", "open"} {
+		_, err := f.CreateCopyTask(ctx, "default", key, []string{"y"})
+		want(t, "a copy of "+key, err, errs.ReplicaNotFound)
+	}
+}
+
 // Copies and moves answer as the C++ master does.
 func TestCopiesAndMoves(t *testing.T) {
 	f := newFixture(t)
