@@ -58,6 +58,8 @@ func TestIdentify(t *testing.T) {
 		}
 		return &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{cert}}}
 	}
+	nameless := with([]string{"client"}, "uuid:"+id.String())
+	nameless.VerifiedChains[0][0].Subject.CommonName = ""
 	for name, test := range map[string]struct {
 		state  *tls.ConnectionState
 		header string
@@ -73,6 +75,7 @@ func TestIdentify(t *testing.T) {
 		"without a role":          {with(nil), "", Nobody},
 		"with two roles":          {with([]string{"node", "client"}), "", Nobody},
 		"with an id that is none": {with([]string{"client"}, "uuid:17"), "", Nobody},
+		"without a name":          {nameless, "", Nobody},
 		"not verified":            {&tls.ConnectionState{PeerCertificates: []*x509.Certificate{{}}}, "", Nobody},
 	} {
 		i, err := c.Identify(test.state, test.header)
