@@ -171,6 +171,19 @@ func TestNodesShareEtcd(t *testing.T) {
 	}
 }
 
+// Whatever stands where the count should be, an answer is short.
+func TestStrangeTotal(t *testing.T) {
+	client := etcdtest.Start(t).Client(t)
+	s := serve(t, metaserver.NewEtcd(client, "/u", "c", notFull))
+	if _, err := client.Put(t.Context(), "/u-http-metadata/c/total", strings.Repeat("x", metaserver.MaxValueBytes)); err != nil {
+		t.Fatal(err)
+	}
+	got := s.ask("PUT", "?key=a", "b")
+	if !strings.HasPrefix(got, "503 etcd has 1048576 bytes, ") || len(got) > 300 {
+		t.Errorf("got %d bytes, %.300q; want an error of at most 300 bytes", len(got), got)
+	}
+}
+
 // One who changes a value again and again fills the store's share of etcd's history, and no
 // more; deleting goes on.
 func TestWritesAreBounded(t *testing.T) {

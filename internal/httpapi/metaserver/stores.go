@@ -127,7 +127,7 @@ func (e *Etcd) try(ctx context.Context, key string, decide func([]byte) ([]byte,
 	var held totals
 	if text != nil {
 		if _, err := fmt.Sscanf(string(text), "%d %d", &held.keys, &held.bytes); err != nil {
-			return false, fmt.Errorf("etcd has %q under %s, which is no count of keys and bytes: %w", text, e.total(), err)
+			return false, fmt.Errorf("etcd has %d bytes, %.40q, under %s, which are no count of keys and bytes: delete the key, or write both counts there: %w", len(text), text, e.total(), err)
 		}
 	}
 	if held, err = held.after(key, old, value); err != nil {
