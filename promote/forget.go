@@ -24,7 +24,8 @@ type forgottenNode struct {
 }
 
 // Forget strikes a node off the list of complete ones, because an operator knows that
-// it does not come back, or that what it holds is not wanted. Errors: InvalidParams for
+// it does not come back, or that what it holds is not wanted. Whatever stands under the node's
+// key without a lease goes, too. Errors: InvalidParams for
 // a node that is not listed, Unavailable while it runs or etcd does not answer, Unresolved
 // without an answer to the order itself.
 func (n *Node) Forget(ctx context.Context, id string) error {
@@ -47,7 +48,9 @@ func (n *Node) Forget(ctx context.Context, id string) error {
 	}
 	attempt, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()
-	resp, err := n.Client.Txn(attempt).If(clientv3.Compare(clientv3.CreateRevision(n.Layout.Node(id)), "=", 0)).Then(ops...).Commit()
+	// A node writes its key on a lease: one without, which compares as none, is a stranger's.
+	resp, err := n.Client.Txn(attempt).If(clientv3.Compare(clientv3.LeaseValue(n.Layout.Node(id)), "=", 0)).
+		Then(append(ops, clientv3.OpDelete(n.Layout.Node(id)))...).Commit()
 	switch {
 	case err != nil:
 		return errs.Wrap(journal.KindOf(err), op, err)

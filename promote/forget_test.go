@@ -1,11 +1,13 @@
 package promote_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/etcdtest"
 )
 
@@ -75,4 +77,41 @@ func TestForgottenAndBackWithinTheTerm(t *testing.T) {
 	c = w.start("c", stateIn(dirC, time.Hour))
 	w.promotable(c)
 	w.listedComplete("a", "b", "c")
+}
+
+// A key under nodes/ without a lease is no registration, as nodes write theirs on one. It
+// goes with the node that is given up; one on a lease does not.
+func TestForgetBesideAStrayKey(t *testing.T) {
+	t.Parallel()
+	w := newCluster(t, etcdtest.Start(t))
+	a := w.start("a")
+	w.serving(a).mount()
+	b := w.start("b", stateIn(t.TempDir(), time.Hour))
+	w.promotable(b)
+	w.listedComplete("a", "b")
+	b.end()
+	w.unregistered("b")
+	client := w.etcd.Client(t)
+	lease, err := client.Grant(t.Context(), 600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(options ...clientv3.OpOption) {
+		t.Helper()
+		if _, err := client.Put(t.Context(), layout.Node("b"), "nobody can read this", options...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(clientv3.WithLease(lease.ID))
+	if err := a.Forget(t.Context(), "b"); errs.KindOf(err) != errs.Unavailable || !strings.Contains(err.Error(), "is registered") {
+		t.Errorf("a key on a lease: got %v, want that b is registered", err)
+	}
+	put()
+	if err := a.Forget(t.Context(), "b"); err != nil {
+		t.Errorf("a key without a lease: got %v, want no error", err)
+	}
+	w.listedComplete("a")
+	if resp, err := client.Get(t.Context(), layout.Node("b")); err != nil || len(resp.Kvs) != 0 {
+		t.Errorf("under nodes/b: got %v (%v), want nothing", resp, err)
+	}
 }

@@ -181,8 +181,8 @@ func (c *Callers) Identify(state *tls.ConnectionState, authorization string) (Id
 	return ofCertificate(state.VerifiedChains[0][0])
 }
 
-// ofCertificate reads the subject: the common name, which must be there, an organizational unit that is a
-// role, and a client's id as the URI urn:uuid:ID.
+// ofCertificate reads the subject: the common name, which must be there, an organizational
+// unit that is a role, and a client's id as the URI urn:uuid:ID.
 func ofCertificate(c *x509.Certificate) (i Identity, err error) {
 	if i.Name = c.Subject.CommonName; i.Name == "" { // what it takes would count for its host
 		return i, errs.New(errs.IllegalClient, "", "the certificate with the serial number %x has no common name (CN), which says who calls", c.SerialNumber)
