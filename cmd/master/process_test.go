@@ -69,7 +69,7 @@ func startEtcd(t *testing.T) *cluster.Process {
 
 func start(t *testing.T, dir, name string, args ...string) *cluster.Process {
 	t.Helper()
-	p, err := cluster.StartProcess(t.Context(), dir, name, args...)
+	p, err := cluster.StartProcess(t.Context(), "", dir, name, args...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func startCluster(t *testing.T, flags ...string) *cluster {
 
 func (c *cluster) start(name string, args ...string) *lab.Process {
 	c.t.Helper()
-	p, err := lab.StartProcess(c.t.Context(), c.dir, name, args...)
+	p, err := lab.StartProcess(c.t.Context(), "", c.dir, name, args...)
 	if err != nil {
 		c.t.Fatal(err)
 	}

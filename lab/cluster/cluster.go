@@ -200,7 +200,7 @@ func (c *Cluster) StartNode(ctx context.Context, n *Node, role promote.Role, mor
 		if n.Front != nil {
 			n.Front.SetTarget(address)
 		}
-		p, err := startProgram(ctx, cmp.Or(n.Program, c.Program), c.Dir, n.Name, slices.Concat([]string{command}, c.arguments(n, role), more)...)
+		p, err := StartProcess(ctx, cmp.Or(n.Program, c.Program), c.Dir, n.Name, slices.Concat([]string{command}, c.arguments(n, role), more)...)
 		if err != nil {
 			return err
 		}

@@ -83,7 +83,7 @@ func (c *Cluster) StartWitness(ctx context.Context) (err error) {
 	if c.SessionTTL > 0 {
 		args = append(args, "--session-ttl="+c.SessionTTL.String())
 	}
-	m.process, err = startProgram(ctx, c.Program, c.Dir, m.Name, args...)
+	m.process, err = StartProcess(ctx, c.Program, c.Dir, m.Name, args...)
 	return err
 }
 
@@ -150,7 +150,7 @@ func (c *Cluster) startMember(ctx context.Context, m *Member) error {
 			m.peers.SetTarget(address)
 			more = append(slices.Clone(args), "--listen-peer="+address)
 		}
-		m.process, err = StartProcess(ctx, c.Dir, m.Name, more...)
+		m.process, err = StartProcess(ctx, "", c.Dir, m.Name, more...)
 		return err
 	})
 }

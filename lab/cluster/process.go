@@ -57,35 +57,48 @@ type Process struct {
 	once   sync.Once
 }
 
-// StartProcess starts this program's executable with arguments, in a working
-// folder of its own under dir, and waits until it is ready: it must write the
-// file that --ready-file=PATH, which is added to the arguments, names.
-func StartProcess(ctx context.Context, dir, name string, args ...string) (*Process, error) {
-	return startProgram(ctx, "", dir, name, args...)
-}
-
-// startProgram is StartProcess with another build of this program, unless exe is
-// empty.
-func startProgram(ctx context.Context, exe, dir, name string, args ...string) (*Process, error) {
+// StartProcess starts an executable with arguments, in a working folder of its own under
+// dir, and waits until it is ready: it must write the file that --ready-file=PATH, which is
+// added to the arguments, names. Without a name the executable is this program's.
+func StartProcess(ctx context.Context, exe, dir, name string, args ...string) (*Process, error) {
 	if exe == "" {
 		var err error
 		if exe, err = os.Executable(); err != nil {
 			return nil, err
 		}
 	}
+	ready := filepath.Join(dir, name, "ready.json")
+	_ = os.Remove(ready) // of the process before
+	var b []byte
+	p, err := launch(ctx, exe, dir, name, append(args, "--ready-file="+ready), func(context.Context) bool {
+		var err error
+		b, err = os.ReadFile(ready)
+		return err == nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(b, &p.Ready); err != nil {
+		p.Kill()
+		return nil, fmt.Errorf("starting %s: its ready file: %w; the end of %s:\n%s", name, err, p.Log, p.tail())
+	}
+	return p, nil
+}
+
+// launch starts a child in a working folder of its own under dir, and waits until it is
+// ready. One that does not become ready is killed.
+func launch(ctx context.Context, exe, dir, name string, args []string, ready func(context.Context) bool) (*Process, error) {
 	home := filepath.Join(dir, name)
 	if err := os.MkdirAll(home, 0o755); err != nil {
 		return nil, err
 	}
-	ready := filepath.Join(home, "ready.json")
-	_ = os.Remove(ready) // of the process before
 	p := &Process{Name: name, Log: filepath.Join(home, "log"), ended: make(chan struct{})}
 	out, err := os.OpenFile(p.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = out.Close() }()
-	p.cmd = exec.Command(exe, append(args, "--ready-file="+ready)...)
+	p.cmd = exec.Command(exe, args...)
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = home, out, out
 	p.cmd.Env = append(os.Environ(), Parented+"=1")
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the parent, which stops children in order
@@ -109,20 +122,15 @@ func startProgram(ctx context.Context, exe, dir, name string, args ...string) (*
 // startTimeout bounds how long a child may take to be ready.
 const startTimeout = 30 * time.Second
 
-func (p *Process) await(ctx context.Context, path string) error {
-	var b []byte
-	err := Poll(ctx, startTimeout, "it is ready", func(context.Context) (bool, error) {
-		var err error
-		if b, err = os.ReadFile(path); err != nil && !p.Alive() {
+func (p *Process) await(ctx context.Context, ready func(context.Context) bool) error {
+	err := Poll(ctx, startTimeout, "it is ready", func(ctx context.Context) (bool, error) {
+		alive := p.Alive() // before: one that is ready may end at once
+		yes := ready(ctx)
+		if !yes && !alive {
 			return false, fmt.Errorf("it ended before it was ready: %w", p.how())
 		}
-		return err == nil, nil
+		return yes, nil
 	})
-	if err == nil {
-		if err = json.Unmarshal(b, &p.Ready); err != nil {
-			err = fmt.Errorf("its ready file: %w", err)
-		}
-	}
 	if err != nil {
 		return fmt.Errorf("starting %s: %w; the end of %s:\n%s", p.Name, err, p.Log, p.tail())
 	}

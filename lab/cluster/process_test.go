@@ -70,7 +70,7 @@ var children = map[string]func(ready string){
 	},
 	// A parent that is killed, with a child of its own.
 	"parent": func(dir string) {
-		if _, err := cluster.StartProcess(context.Background(), filepath.Dir(dir), "orphan", "orphan"); err != nil {
+		if _, err := cluster.StartProcess(context.Background(), "", filepath.Dir(dir), "orphan", "orphan"); err != nil {
 			fmt.Println(err)
 			os.Exit(1)
 		}
@@ -109,7 +109,7 @@ func newConnection() net.Conn {
 
 func start(t *testing.T, name string) *cluster.Process {
 	t.Helper()
-	p, err := cluster.StartProcess(t.Context(), t.TempDir(), name, name, "argument")
+	p, err := cluster.StartProcess(t.Context(), "", t.TempDir(), name, name, "argument")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestStartAgain(t *testing.T) {
 	dir := t.TempDir()
 	pids := map[int]bool{}
 	for range 3 {
-		p, err := cluster.StartProcess(t.Context(), dir, "same", "good", "x")
+		p, err := cluster.StartProcess(t.Context(), "", dir, "same", "good", "x")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -201,7 +201,7 @@ func TestChildrenThatDoNotBecomeReady(t *testing.T) {
 		if name == "mute" { // the caller has no patience once it has printed
 			waiting.Go(func() { whenPrinted(t, filepath.Join(dir, name, "log"), "thinking", cancel) })
 		}
-		p, err := cluster.StartProcess(ctx, dir, name, name, "x")
+		p, err := cluster.StartProcess(ctx, "", dir, name, name, "x")
 		waiting.Wait()
 		cancel()
 		if p != nil || err == nil || err.Error() != strings.ReplaceAll(want, "LOG", filepath.Join(dir, name, "log")) {
@@ -234,7 +234,7 @@ func TestFolderThatCannotBe(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := cluster.StartProcess(t.Context(), file, "x", "good"); err == nil {
+	if _, err := cluster.StartProcess(t.Context(), "", file, "x", "good"); err == nil {
 		t.Error("a start in a file: got no error, want one")
 	}
 }
