@@ -71,7 +71,10 @@ func Start(ctx context.Context, cfg Config) (c *Cluster, err error) {
 			c.Stop()
 		}
 	}()
-	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
+	if c.Dir, err = filepath.Abs(c.Dir); err == nil { // each process works in a folder of its own
+		err = os.MkdirAll(c.Dir, 0o755)
+	}
+	if err != nil {
 		return c, err
 	}
 	if c.OwnEtcd {

@@ -56,9 +56,11 @@ func TestClusterStaysUntilInterrupted(t *testing.T) {
 	}
 }
 
-// A node goes on beside a witness when the other one dies with its member of etcd.
+// A node goes on beside a witness when the other one dies with its member of etcd. What
+// they store stays in a folder that is named from where the command runs.
 func TestClusterWithWitness(t *testing.T) {
-	b, l := startLocal(t, "--standbys=1", "--own-etcd", "--witness", "--prometheus=false")
+	t.Chdir(t.TempDir())
+	b, l := startLocal(t, "--standbys=1", "--own-etcd", "--witness", "--prometheus=false", "--dir=kept")
 	if len(l.Nodes) != 2 || len(l.Etcd) != 3 {
 		t.Fatalf("got %+v, want 2 nodes and 3 members", l)
 	}
@@ -72,6 +74,9 @@ func TestClusterWithWitness(t *testing.T) {
 		if syscall.Kill(p.PID, 0) == nil {
 			t.Errorf("%s runs on, want no process left behind", p.Name)
 		}
+	}
+	if kept, _ := filepath.Glob("kept/*/master/log"); len(kept) != 1 {
+		t.Errorf("got logs %v, want one kept", kept)
 	}
 }
 
