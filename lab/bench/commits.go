@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
-	"github.com/rs/zerolog"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
@@ -18,7 +17,6 @@ import (
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/etcd/etcdclient"
 	"github.com/understudy-store/understudy/internal/etcd/etcdserver"
-	"github.com/understudy-store/understudy/metadata"
 )
 
 // CommitOptions of a run.
@@ -53,20 +51,15 @@ type Commits struct {
 // beside an fdatasync on the same disk: how long its caller waits, and how much processor
 // time it takes. etcd runs in this process, as that of a master.
 func RunCommits(ctx context.Context, o CommitOptions) (out Commits, err error) {
-	dir, err := os.MkdirTemp(o.Dir, "understudy-bench-*")
-	if err != nil {
-		return out, err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	etcd, err := etcdserver.Start(ctx, etcdserver.Settings{DataDir: filepath.Join(dir, "etcd"), QuotaBytes: 8 << 30, Logger: zerolog.Nop()})
-	if err != nil {
-		return out, err
-	}
-	defer func() { err = errors.Join(err, etcd.Close()) }()
+	err = withEtcd(ctx, o.Dir, func(dir string, etcd *etcdserver.Server) error { return out.measure(ctx, dir, etcd, o) })
+	return out, err
+}
+
+func (out *Commits) measure(ctx context.Context, dir string, etcd *etcdserver.Server, o CommitOptions) (err error) {
 	var clients [2]*clientv3.Client // over a connection, and directly
 	for i := range clients {
 		if clients[i], err = etcdclient.New(etcd.Endpoints()); err != nil {
-			return out, err
+			return err
 		}
 		defer func() { _ = clients[i].Close() }()
 	}
@@ -96,7 +89,7 @@ func RunCommits(ctx context.Context, o CommitOptions) (out Commits, err error) {
 			})
 		}
 	}
-	return out, err
+	return err
 }
 
 // syncs writes and syncs a file whose space is reserved, as etcd does.
@@ -144,36 +137,22 @@ func changes(ctx context.Context, client *clientv3.Client, name string, callers 
 	s, err := timed(work, callers, o.Duration, func(ctx context.Context, caller int) error {
 		p := &puts[caller]
 		key := fmt.Sprintf("model-7b/layer-00/block-%08x%08x", caller, p.n)
-		p.started = !p.started
-		if p.started {
-			return r.start1(ctx, key)
+		prepare := r.put
+		if p.started = !p.started; !p.started {
+			p.n++
+			prepare = r.endPut
 		}
-		p.n++
-		return r.end1(ctx, key)
+		change, err := prepare(key)
+		if err == nil {
+			_, err = r.queue.Submit(ctx, change)
+		}
+		return err
 	})
 	s.CommitsPerSecond = float64(r.commits.Load()) / o.Duration.Seconds()
 	s.CommitBytes = float64(r.bytes.Load()) / float64(r.commits.Load())
 	s.CommitP50 = r.took.ValueAtPercentile(50)
 	stop()
 	return s, errors.Join(err, g.Wait())
-}
-
-func (r *rig) start1(ctx context.Context, key string) error {
-	e, _, _, err := r.primary.PreparePutStart(&metadata.Put{Tenant: metadata.DefaultTenant, Key: key, Size: 4096, Replicas: 1}, r.now())
-	if err != nil {
-		return err
-	}
-	_, err = r.queue.Submit(ctx, e)
-	return err
-}
-
-func (r *rig) end1(ctx context.Context, key string) error {
-	e, _, err := r.primary.PreparePutEnd(metadata.PutRef{Tenant: metadata.DefaultTenant, Key: key, Selector: metadata.SelectMemory}, nil)
-	if err != nil {
-		return err
-	}
-	_, err = r.queue.Submit(ctx, e)
-	return err
 }
 
 // timed has callers do something again and again for a while.

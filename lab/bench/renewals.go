@@ -65,22 +65,33 @@ type Renewals struct {
 
 // RunRenewals measures how fast lease renewals reach a standby.
 func RunRenewals(ctx context.Context, o Options) (out Renewals, err error) {
-	dir, err := os.MkdirTemp("", "understudy-bench-*")
+	err = withEtcd(ctx, "", func(_ string, etcd *etcdserver.Server) error {
+		client, err := etcdclient.New(etcd.Endpoints())
+		if err != nil {
+			return err
+		}
+		defer func() { _ = client.Close() }()
+		return out.measure(ctx, client, o)
+	})
+	return out, err
+}
+
+// withEtcd runs an etcd in this process, as that of a master, with its data in a new folder
+// below one, which goes with it; empty for that of temporary files.
+func withEtcd(ctx context.Context, below string, run func(dir string, etcd *etcdserver.Server) error) error {
+	dir, err := os.MkdirTemp(below, "understudy-bench-*")
 	if err != nil {
-		return out, err
+		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	etcd, err := etcdserver.Start(ctx, etcdserver.Settings{DataDir: filepath.Join(dir, "etcd"), QuotaBytes: 8 << 30, Logger: zerolog.Nop()})
 	if err != nil {
-		return out, err
+		return err
 	}
-	defer func() { err = errors.Join(err, etcd.Close()) }()
-	client, err := etcdclient.New(etcd.Endpoints())
-	if err != nil {
-		return out, err
-	}
-	defer func() { _ = client.Close() }()
+	return errors.Join(run(dir, etcd), etcd.Close())
+}
 
+func (out *Renewals) measure(ctx context.Context, client *clientv3.Client, o Options) error {
 	out.Objects, out.SteadyRate = o.Objects, o.Rate
 	for _, step := range []struct {
 		what string
@@ -95,24 +106,27 @@ func RunRenewals(ctx context.Context, o Options) (out Renewals, err error) {
 			o.Progress(step.what)
 		}
 		if err := step.run(); err != nil {
-			return out, fmt.Errorf("%s: %w", step.what, err)
+			return fmt.Errorf("%s: %w", step.what, err)
 		}
 	}
 	out.Ratio = out.Packed.RenewalsPerSecond / out.Literal.RenewalsPerSecond
-	return out, nil
+	return nil
 }
 
 // literal grants a lease and puts a key under it for each renewal. 64 callers do
 // so at once.
 func literal(ctx context.Context, client *clientv3.Client, d time.Duration) (Rate, error) {
-	return measure(ctx, d, 64, func(ctx context.Context, n int) (int, error) {
+	var next atomic.Int64
+	s, err := timed(ctx, 64, d, func(ctx context.Context, _ int) error {
 		lease, err := client.Grant(ctx, 60)
 		if err != nil {
-			return 0, err
+			return err
 		}
+		n := next.Add(1)
 		_, err = client.Put(ctx, fmt.Sprintf("/literal/%d", n%100_000), renewalJSON(n), clientv3.WithLease(lease.ID))
-		return 1, err
+		return err
 	})
+	return Rate{s.PerSecond}, err
 }
 
 // txn128 renews in transactions of 128 puts, etcd's default limit, under one
@@ -122,42 +136,24 @@ func txn128(ctx context.Context, client *clientv3.Client, d time.Duration) (Rate
 	if err != nil {
 		return Rate{}, err
 	}
-	return measure(ctx, d, 8, func(ctx context.Context, n int) (int, error) {
-		ops := make([]clientv3.Op, 128)
+	const puts = 128
+	var next atomic.Int64
+	s, err := timed(ctx, 8, d, func(ctx context.Context, _ int) error {
+		ops := make([]clientv3.Op, puts)
+		first := next.Add(puts)
 		for i := range ops {
-			k := n*128 + i
-			ops[i] = clientv3.OpPut(fmt.Sprintf("/txn128/%d", k%100_000), renewalJSON(k), clientv3.WithLease(lease.ID))
+			n := first + int64(i)
+			ops[i] = clientv3.OpPut(fmt.Sprintf("/txn128/%d", n%100_000), renewalJSON(n), clientv3.WithLease(lease.ID))
 		}
 		_, err := client.Txn(ctx).Then(ops...).Commit()
-		return len(ops), err
+		return err
 	})
+	return Rate{puts * s.PerSecond}, err
 }
 
 // renewalJSON is a renewal as a JSON value, one key for each.
-func renewalJSON(n int) string {
+func renewalJSON(n int64) string {
 	return fmt.Sprintf(`{"key":"model/layer/block-%016x","lease_timeout_ms":%d,"soft_pin_timeout_ms":null,"timestamp_ms":%d}`, n, 1_700_000_000_000+n, 1_700_000_000_000+n)
-}
-
-// measure counts what callers do in a while.
-func measure(ctx context.Context, d time.Duration, callers int, do func(ctx context.Context, n int) (int, error)) (Rate, error) {
-	boot := clock.Boot()
-	begun := boot()
-	var next, done atomic.Int64
-	g, ctx := errgroup.WithContext(ctx)
-	for range callers {
-		g.Go(func() error {
-			for boot()-begun < d {
-				n, err := do(ctx, int(next.Add(1)))
-				if err != nil {
-					return err
-				}
-				done.Add(int64(n))
-			}
-			return nil
-		})
-	}
-	err := g.Wait()
-	return Rate{float64(done.Load()) / (boot() - begun).Seconds()}, err
 }
 
 // A rig is a primary with its journal in etcd, and a standby that follows.
@@ -409,27 +405,31 @@ func (r *rig) fill(ctx context.Context) error {
 		return err
 	}
 	for keys := range slices.Chunk(r.keys, 1000) {
-		var starts, ends []metadata.Change
-		for _, key := range keys {
-			e, _, _, err := r.primary.PreparePutStart(&metadata.Put{Tenant: metadata.DefaultTenant, Key: key, Size: 4096, Replicas: 1}, r.now())
-			if err != nil {
+		for _, prepare := range []func(key string) (metadata.Change, error){r.put, r.endPut} {
+			var changes []metadata.Change
+			for _, key := range keys {
+				change, err := prepare(key)
+				if err != nil {
+					return err
+				}
+				changes = append(changes, change)
+			}
+			if err := r.writer.Commit(ctx, changes...); err != nil {
 				return err
 			}
-			starts = append(starts, e)
-		}
-		if err := r.writer.Commit(ctx, starts...); err != nil {
-			return err
-		}
-		for _, key := range keys {
-			e, _, err := r.primary.PreparePutEnd(metadata.PutRef{Tenant: metadata.DefaultTenant, Key: key, Selector: metadata.SelectMemory}, nil)
-			if err != nil {
-				return err
-			}
-			ends = append(ends, e)
-		}
-		if err := r.writer.Commit(ctx, ends...); err != nil {
-			return err
 		}
 	}
 	return nil
+}
+
+// put prepares the reservation of an object.
+func (r *rig) put(key string) (metadata.Change, error) {
+	e, _, _, err := r.primary.PreparePutStart(&metadata.Put{Tenant: metadata.DefaultTenant, Key: key, Size: 4096, Replicas: 1}, r.now())
+	return e, err
+}
+
+// endPut prepares its completion.
+func (r *rig) endPut(key string) (metadata.Change, error) {
+	e, _, err := r.primary.PreparePutEnd(metadata.PutRef{Tenant: metadata.DefaultTenant, Key: key, Selector: metadata.SelectMemory}, nil)
+	return e, err
 }
