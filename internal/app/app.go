@@ -335,9 +335,9 @@ func (a *App) report(ctx context.Context) error {
 	})
 }
 
-// A readyFile has the addresses on which a node listens, for the program that
-// started it.
-type readyFile struct {
+// Ready is what a process says of itself, for the program that started it: the addresses on
+// which it listens.
+type Ready struct {
 	PID    int      `json:"pid"`
 	NodeID string   `json:"node_id"`
 	RPC    string   `json:"rpc_address"`
@@ -349,23 +349,13 @@ type readyFile struct {
 	KVEvents string            `json:"kv_events_address,omitempty"`
 }
 
-func (a *App) writeReadyFile(etcd *etcdConn) error {
-	path := a.cfg.Node.ReadyFile
-	if path == "" {
-		return nil
-	}
-	r := readyFile{PID: os.Getpid(), NodeID: a.cfg.Node.ID, RPC: a.cfg.Node.AdvertiseAddress, HTTP: a.cfg.Node.HTTPAddress, Etcd: etcd.endpoints(), Mooncake: a.mooncakeAddresses()}
-	if a.metadataListener != nil {
-		r.Metadata = a.metadataListener.Addr().String()
-	}
-	if a.kv.listener != nil {
-		r.KVEvents = a.kv.listener.Addr().String()
-	}
+// Write writes it to a file, which appears with its whole content: a program may wait for
+// it.
+func (r Ready) Write(path string) error {
 	b, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	// It must appear with its whole content: a program may wait for it.
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".ready-*")
 	if err != nil {
 		return fmt.Errorf("writing --ready-file %s: %w; name a file in a folder that exists and can be written", path, err)
@@ -375,6 +365,21 @@ func (a *App) writeReadyFile(etcd *etcdConn) error {
 		return fmt.Errorf("writing --ready-file %s: %w", path, err)
 	}
 	return nil
+}
+
+func (a *App) writeReadyFile(etcd *etcdConn) error {
+	path := a.cfg.Node.ReadyFile
+	if path == "" {
+		return nil
+	}
+	r := Ready{PID: os.Getpid(), NodeID: a.cfg.Node.ID, RPC: a.cfg.Node.AdvertiseAddress, HTTP: a.cfg.Node.HTTPAddress, Etcd: etcd.endpoints(), Mooncake: a.mooncakeAddresses()}
+	if a.metadataListener != nil {
+		r.Metadata = a.metadataListener.Addr().String()
+	}
+	if a.kv.listener != nil {
+		r.KVEvents = a.kv.listener.Addr().String()
+	}
+	return r.Write(path)
 }
 
 // options are the store's settings on this node.

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/signal"
@@ -12,8 +11,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
+	"github.com/understudy-store/understudy/internal/app"
 	"github.com/understudy-store/understudy/internal/etcd/etcdserver"
-	"github.com/understudy-store/understudy/internal/files"
 	"github.com/understudy-store/understudy/lab/etcdmember"
 )
 
@@ -64,7 +63,9 @@ func (o etcdOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = server.Close() }()
-	if err := o.writeReady(server.Endpoints()); err != nil {
+	if o.ready == "" {
+		fmt.Fprintln(os.Stderr, "etcd serves at "+strings.Join(server.Endpoints(), ","))
+	} else if err := (app.Ready{PID: os.Getpid(), Etcd: server.Endpoints()}).Write(o.ready); err != nil {
 		return err
 	}
 	select {
@@ -73,25 +74,4 @@ func (o etcdOptions) run(ctx context.Context) error {
 	case err := <-server.Err():
 		return err
 	}
-}
-
-// writeReady tells whoever started this process where etcd listens.
-func (o etcdOptions) writeReady(endpoints []string) error {
-	if o.ready == "" {
-		fmt.Fprintln(os.Stderr, "etcd serves at "+strings.Join(endpoints, ","))
-		return nil
-	}
-	b, err := json.Marshal(Ready{PID: os.Getpid(), Etcd: endpoints})
-	if err != nil {
-		return err
-	}
-	aside, err := os.Create(o.ready + ".new")
-	if err == nil {
-		_, err = aside.Write(b)
-		err = files.Place(aside, o.ready, err, nil)
-	}
-	if err != nil {
-		return fmt.Errorf("writing the ready file: %w", err)
-	}
-	return nil
 }

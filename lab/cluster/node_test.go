@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/understudy-store/understudy/internal/app"
 	"github.com/understudy-store/understudy/journal"
 )
 
@@ -22,7 +23,7 @@ understudy_digest_mismatches_total 2
 `)
 	}))
 	defer server.Close()
-	n := &Node{Name: "n", Process: &Process{Ready: Ready{HTTP: strings.TrimPrefix(server.URL, "http://")}, ended: make(chan struct{})}}
+	n := &Node{Name: "n", Process: &Process{Ready: app.Ready{HTTP: strings.TrimPrefix(server.URL, "http://")}, ended: make(chan struct{})}}
 	n.keepLoads() // the end of a life
 	want := map[journal.Reason]int{journal.ReasonStart: 2, journal.ReasonDigest: 4}
 	if got := n.SnapshotLoads(); !maps.Equal(got, want) {

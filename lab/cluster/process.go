@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/understudy-store/understudy/internal/app"
 )
 
 // Parented is set in a child's environment: it reads standard input and ends
@@ -31,23 +33,10 @@ func DieWithParent() {
 	}()
 }
 
-// Ready is what a child says of itself in its ready file.
-type Ready struct {
-	PID    int      `json:"pid"`
-	NodeID string   `json:"node_id"`
-	RPC    string   `json:"rpc_address"`
-	HTTP   string   `json:"http_address"`
-	Etcd   []string `json:"etcd_endpoints"`
-	// Further ports, where arguments open them.
-	Mooncake map[string]string `json:"mooncake_addresses"` // by generation
-	Metadata string            `json:"http_metadata_address"`
-	KVEvents string            `json:"kv_events_address"`
-}
-
 // A Process is a running child.
 type Process struct {
 	Name string
-	Ready
+	app.Ready
 	Log string // path of what it prints
 
 	cmd    *exec.Cmd

@@ -20,6 +20,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/understudy-store/understudy/internal/app"
 	"github.com/understudy-store/understudy/lab/cluster"
 )
 
@@ -79,7 +80,7 @@ var children = map[string]func(ready string){
 }
 
 func beReady(path string) {
-	b, _ := json.Marshal(cluster.Ready{PID: os.Getpid(), NodeID: "n", RPC: "r:1", HTTP: "h:2", Etcd: []string{"e:3"}})
+	b, _ := json.Marshal(app.Ready{PID: os.Getpid(), NodeID: "n", RPC: "r:1", HTTP: "h:2", Etcd: []string{"e:3"}})
 	publish(path, b)
 }
 

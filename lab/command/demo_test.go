@@ -12,6 +12,7 @@ import (
 	"time"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/internal/app"
 	"github.com/understudy-store/understudy/internal/cli"
 	"github.com/understudy-store/understudy/internal/ctl"
 	"github.com/understudy-store/understudy/lab/bench"
@@ -152,7 +153,7 @@ func TestDemoInterrupted(t *testing.T) {
 	var children []int
 	files, _ := filepath.Glob(filepath.Join(tmp, "*", "disturbed", "*", "ready.json"))
 	for _, file := range files {
-		var r cluster.Ready
+		var r app.Ready
 		b, err := os.ReadFile(file)
 		if err != nil || json.Unmarshal(b, &r) != nil {
 			t.Fatalf("%s: got %v, %s; want what a child is ready with", file, err, b)
