@@ -30,6 +30,7 @@ func Controls() []Control {
 		{"promote", "^TestTakeoverKeepsTheCache$", "kept-cache"},
 		{"internal/service", "^TestSearchesTakeTurns$", "scan-turns"},
 		{"internal/rpc", "^TestStreamsOfOneHost$", "digest-places"},
+		{"internal/rpc", "^TestNoEventsOfAFencedNode$", "events-fence"},
 		{"internal/rpc", "^TestUnfinishedRequests$|^TestUnreadAnswers$", "grpc-budgets"},
 		{"journal", "^TestRightEndsBeforeChangesAreTakenBack$", "right-first"},
 		{"journal", "^TestTheRightAllowsForClockRates$", "clock-rates"},
