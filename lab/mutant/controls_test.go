@@ -28,7 +28,7 @@ func TestControls(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = builder.Close() })
-	for _, c := range mutant.Controls() {
+	for _, c := range testControls() {
 		if *controls != "all" && !slices.Contains(strings.Split(*controls, ","), c.Break) {
 			continue
 		}

@@ -1,17 +1,17 @@
-package mutant
+package mutant_test
 
-// A Control is a package whose tests must fail without a safeguard: one that processes
+// A testControl is a package whose tests must fail without a safeguard: one that processes
 // or seeds do not miss within a minute.
-type Control struct {
+type testControl struct {
 	Package string // below the root
 	Tests   string // a regular expression
 	Break   string // the mutant's name
 }
 
-// Controls returns them.
-func Controls() []Control {
+// testControls returns them.
+func testControls() []testControl {
 	const nodesAgree = "^TestNodesAgreeAndBytesAreSafe$"
-	return []Control{
+	return []testControl{
 		{"metadata", nodesAgree, "victims"},
 		{"metadata", nodesAgree, "abandoned-writers"},
 		{"metadata", nodesAgree, "quota-charges"},
