@@ -102,7 +102,7 @@ func TestBadInput(t *testing.T) {
 		{
 			name: "etcd that does not answer",
 			args: "standby --etcd_endpoints=127.0.0.1:1 " + free,
-			want: "error: etcd at 127.0.0.1:1 does not answer: context deadline exceeded; check --etcd_endpoints, and that etcd runs and has a leader",
+			want: "error: etcd at 127.0.0.1:1 does not answer as it should: context deadline exceeded; check --etcd_endpoints and --etcd-user, and that etcd runs and has a leader",
 		},
 		{
 			name: "ready file that cannot be written",

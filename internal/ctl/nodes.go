@@ -177,7 +177,7 @@ func (f *Flags) registered(ctx context.Context) (list nodes, err error) {
 	layout := journal.NewLayout(f.prefix, f.clusterID)
 	resp, err := c.Get(ctx, layout.Nodes(), clientv3.WithPrefix(), clientv3.WithLimit(maxNodes))
 	if err != nil {
-		return nil, errs.Wrap(errs.Unavailable, "survey", fmt.Errorf("etcd does not answer: %w; check --etcd_endpoints, or give the --address of a node", err))
+		return nil, errs.Wrap(errs.Unavailable, "survey", fmt.Errorf("etcd does not answer as it should: %w; check --etcd_endpoints and --etcd-user, or give the --address of a node", err))
 	}
 	for _, kv := range resp.Kvs {
 		var r struct {

@@ -132,7 +132,7 @@ func Check(ctx context.Context, client *clientv3.Client, endpoints []string) err
 			return nil
 		}
 		if clock.Sleep(ctx, 200*time.Millisecond) != nil {
-			return fmt.Errorf("etcd at %s does not answer: %w; check --etcd_endpoints, and that etcd runs and has a leader",
+			return fmt.Errorf("etcd at %s does not answer as it should: %w; check --etcd_endpoints and --etcd-user, and that etcd runs and has a leader",
 				strings.Join(endpoints, ","), err)
 		}
 	}
