@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sort"
+	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -292,6 +292,6 @@ func nodesOf(kvs []*mvccpb.KeyValue) (nodes []NodeInfo) {
 			nodes = append(nodes, n)
 		}
 	}
-	sort.Slice(nodes, func(i, j int) bool { return nodes[i].ID < nodes[j].ID })
+	slices.SortFunc(nodes, func(a, b NodeInfo) int { return strings.Compare(a.ID, b.ID) })
 	return nodes
 }

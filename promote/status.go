@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/understudy-store/understudy/errs"
@@ -62,10 +63,7 @@ func (n *Node) Status() Status {
 	s.Self.Needs = [2]place{placeOf(s.Saving.Needs), placeOf(f.Needs)}
 	s.Self.LastTerm = n.companions.lastTerm()
 	s.Self.EtcdFull, s.Self.MakesSpace = s.Space.Full(), n.makesSpace()
-	s.Loads = make(map[journal.Reason]int)
-	for reason, count := range n.loads {
-		s.Loads[reason] = count
-	}
+	s.Loads = maps.Clone(n.loads)
 	switch {
 	case n.term != nil:
 		s.Position = n.term.Store.Position()

@@ -3,6 +3,7 @@ package follower
 import (
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/understudy-store/understudy/journal"
@@ -63,12 +64,9 @@ type Status struct {
 func (f *Follower) Status() Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := Status{At: f.at, Complete: f.complete, Loads: make(map[journal.Reason]int), LastLoad: f.last, Needs: f.needs, Loss: f.loss, File: f.file, WasLost: f.wasLost, Doubts: f.doubts, Apart: f.restored || f.apart, Unsure: f.restored || f.wasLost || f.apart || f.Clock()-f.heard > maxApart}
+	s := Status{At: f.at, Complete: f.complete, Loads: maps.Clone(f.loads), LastLoad: f.last, Needs: f.needs, Loss: f.loss, File: f.file, WasLost: f.wasLost, Doubts: f.doubts, Apart: f.restored || f.apart, Unsure: f.restored || f.wasLost || f.apart || f.Clock()-f.heard > maxApart}
 	if !f.complete {
 		s.Why, s.Fault = f.why, f.fault
-	}
-	for reason, n := range f.loads {
-		s.Loads[reason] = n
 	}
 	return s
 }
