@@ -27,6 +27,17 @@ const ObjectBytes = 4 << 10
 // Owner is the client that puts.
 var Owner = segment.ClientID{1}
 
+// Key returns a key of a prefix and the 16 digits of a number: with one of 24 bytes it has
+// 40.
+func Key(prefix string, n uint64) string {
+	const digits = "0123456789abcdef"
+	b := append(make([]byte, 0, 64), prefix...) // on the stack
+	for shift := 60; shift >= 0; shift -= 4 {
+		b = append(b, digits[n>>shift&15])
+	}
+	return string(b)
+}
+
 // A Caller makes calls on a connection of its own, one at a time. One key makes
 // the call for one, more make a batch. Keys stay the caller's user's. An answer
 // other than success for every key is an error.

@@ -400,17 +400,5 @@ func (w *worker) names(from, to uint64) []string {
 	return w.keys
 }
 
-// keyPrefix and 16 digits make a key of 40 bytes.
-const keyPrefix = "model-7b/layer-00/block-"
-
-// keyOf returns the key of a number.
-func keyOf(n uint64) string {
-	const digits = "0123456789abcdef"
-	var b [len(keyPrefix) + 16]byte
-	copy(b[:], keyPrefix)
-	for i := len(b) - 1; i >= len(keyPrefix); i-- {
-		b[i] = digits[n&15]
-		n >>= 4
-	}
-	return string(b[:])
-}
+// keyOf returns the key of a number, of 40 bytes.
+func keyOf(n uint64) string { return caller.Key("model-7b/layer-00/block-", n) }

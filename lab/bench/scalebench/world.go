@@ -115,14 +115,7 @@ func (w *world) unmount(ctx context.Context, name string) error {
 
 // key returns the key of an object: digits like those of a hash.
 func (k kind) key(i int) string {
-	const digits = "0123456789abcdef"
-	n := bits.ReverseBytes64(uint64(i) * 0x9E3779B97F4A7C15) // one to one
-	b := make([]byte, 0, len(k.prefix)+16)
-	b = append(b, k.prefix...)
-	for shift := 60; shift >= 0; shift -= 4 {
-		b = append(b, digits[n>>shift&15])
-	}
-	return string(b)
+	return caller.Key(k.prefix, bits.ReverseBytes64(uint64(i)*0x9E3779B97F4A7C15)) // one to one
 }
 
 func (k kind) keys(list []string, from, to int) []string {
