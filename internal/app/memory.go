@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"math"
 	"os"
 	"runtime/debug"
 	"runtime/metrics"
@@ -18,29 +17,31 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// minGarbage is how much garbage may exist before a collection, however small the
-// live heap is. Under Go's own rule, as much as the live heap, a small master
-// collects all the time: a batch of puts spends a third of its processor time on
-// that. It also bounds the memory that a master takes beyond Go's rule.
-const minGarbage = 256 << 20 // bytes
+// minHeap is how large Go's heap may become before a collection, however little of it is
+// alive. Under Go's own rule, twice what is alive, a small master collects all the time: a
+// batch of puts spends a third of its processor time on that.
+const minHeap = 256 << 20 // bytes
+
+// goPercent is Go's own rule: as much garbage as there is alive.
+const goPercent = 100
 
 // adviseEvery is how often that is looked at: within it a live heap that grows has as much
 // garbage as the rule for a smaller one allows.
 const adviseEvery = 100 * time.Millisecond
 
 // adviseCollector adapts the garbage collector's setting to the live heap, unless
-// an operator has set it (GOGC).
+// an operator has set it (GOGC). A change stops the program for a moment, so it leaves
+// out those of less than a sixteenth.
 func (a *App) adviseCollector(ctx context.Context) error {
 	if os.Getenv("GOGC") != "" {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	const goDefault = 100
-	defer debug.SetGCPercent(goDefault)
+	defer debug.SetGCPercent(goPercent)
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	for set := goDefault; ; {
+	for set := goPercent; ; {
 		metrics.Read(live)
-		if percent := gcPercent(live[0].Value.Uint64()); percent != set {
+		if percent := gcPercent(live[0].Value.Uint64()); 16*max(percent-set, set-percent) > set {
 			set = percent
 			debug.SetGCPercent(set)
 		}
@@ -102,14 +103,9 @@ func machineMemory() int64 {
 	return all
 }
 
-// gcPercent returns how much garbage may exist, in percent of the live heap: Go's
-// default, or what minGarbage is. It moves in steps of 50, as each change stops
-// the program for a moment.
+// gcPercent returns how much garbage may exist, in percent of the live heap: what minHeap
+// leaves, or Go's default if that is more.
 func gcPercent(live uint64) int {
-	const goDefault, most, step = 100, 2000, 50
-	if live == 0 {
-		return most
-	}
-	percent := math.Ceil(float64(minGarbage)/float64(live)*100/step) * step
-	return int(min(most, max(goDefault, percent)))
+	const most = 2000
+	return int(min(most, max(goPercent, minHeap/float64(live)*100-100)))
 }
