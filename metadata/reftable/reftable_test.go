@@ -89,6 +89,19 @@ func TestGroupsAreCacheLines(t *testing.T) {
 	}
 }
 
+// A table that grows while it is small has each entry hashed anew less than twice.
+func TestGrowth(t *testing.T) {
+	table, hashed := new(Table), 0
+	hash := func(ref uint32) uint64 { return uint64(ref) * 0x9E3779B97F4A7C15 }
+	const n = maxLoad * doubled
+	for ref := uint32(1); ref <= n; ref++ {
+		table.Insert(hash(ref), ref, func(ref uint32) uint64 { hashed++; return hash(ref) })
+	}
+	if hashed > 2*n || len(table.groups) > doubled {
+		t.Errorf("%d entries in %d groups, %d were hashed anew", n, len(table.groups), hashed)
+	}
+}
+
 // A guess is right nearly always.
 func TestGuess(t *testing.T) {
 	hash := func(ref uint32) uint64 { return uint64(ref) * 0x9E3779B97F4A7C15 }
