@@ -104,11 +104,8 @@ const checkKey = "understudy-check"
 // be allowed to read it, and a member that has begun anew does not know the tokens that it
 // gave out before. It refuses after it has asked the leader.
 func answered(err error) bool {
-	switch rpctypes.Error(err) {
-	case nil, rpctypes.ErrPermissionDenied, rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthOldRevision:
-		return true
-	}
-	return false
+	err = rpctypes.Error(err)
+	return err == nil || errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrInvalidAuthToken) || errors.Is(err, rpctypes.ErrAuthOldRevision)
 }
 
 // Silent reports whether an error of a client says that etcd does not answer: it is away,
