@@ -53,5 +53,5 @@ func TestReplayWithoutACluster(t *testing.T) {
 	at := l.Addr().String()
 	_ = l.Close() // nobody listens there
 	run(t, "replay", "--requests=1", "--address", at, "--timeout=300ms").
-		Want(t, cli.StatusFailed, "UNAVAILABLE_IN_CURRENT_STATUS (-1010)", at, "connection refused", "what to do: masterctl status")
+		Want(t, cli.StatusFailed, "UNAVAILABLE_IN_CURRENT_STATUS (-1010)", at, "connection refused", "what to do: check whether nodes run")
 }

@@ -120,3 +120,38 @@ func TestTokensThatAMemberForgot(t *testing.T) {
 		t.Errorf("a put, with two members that began anew: got %v, want no error", err)
 	}
 }
+
+// Keepalives, each of which opens a stream, do not have etcd give out a token each. etcd's log
+// has an entry for each token.
+func TestTokensServeManyStreams(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	withUsers(t, etcd, "k")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	client, err := etcdclient.Connect(etcd.Endpoints(), etcdclient.Access{User: "writer", Password: "secret"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	lease, err := client.Grant(ctx, 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := client.Status(ctx, etcd.Endpoint(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const keepAlives = 10
+	for range keepAlives {
+		if _, err := client.KeepAliveOnce(ctx, lease.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	after, err := client.Status(ctx, etcd.Endpoint(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := after.RaftAppliedIndex - before.RaftAppliedIndex; n >= keepAlives/2 {
+		t.Errorf("%d keepalives: got %d entries in etcd's log, want 1 at most on a fast machine", keepAlives, n)
+	}
+}
