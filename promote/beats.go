@@ -52,14 +52,13 @@ func turn(nodes []NodeInfo, pace *journal.Pace, histories *atomic.Bool) {
 }
 
 // keepPace checks every second whether all nodes read what heads may carry, and whether
-// etcd has space for changes, and records interruptions, until the context ends.
+// etcd has space for changes, until the context ends.
 func (t *Term) keepPace(ctx context.Context) {
 	n := t.node
 	for clock.Sleep(ctx, paceEvery) == nil {
 		if nodes, err := listNodes(ctx, n.Client, n.Layout); err == nil {
 			turn(nodes, t.pace, t.histories)
 			t.hold(nodes)
-			t.recordInterruptions(ctx)
 		}
 	}
 }

@@ -48,10 +48,7 @@ type Term struct {
 	end       string        // how it ended, if it was ended on purpose
 	left      time.Duration // without an answer until its handover was committed
 	until     time.Duration // by the clock: when the leader key goes, whatever the end of calls has led to by then
-	// recording is held while the record is written, so that an older one never follows;
-	// guarded by it is recorded, which is zero until the term serves.
-	recording sync.Mutex
-	recorded  TermRecord
+	recorded  TermRecord    // zero until the term serves. For record, and then recordEnd.
 	gap       time.Duration // without an answer of any node before the term served
 	// gapAtLeast says that it may be longer.
 	gapAtLeast bool
@@ -335,8 +332,9 @@ func (t *Term) takeCalls(ctx, running context.Context) (*order, error) {
 		if err := t.open(serving); err != nil {
 			return err
 		}
-		recorded := start(func() error { t.record(serving); return nil })
-		defer func() { <-recorded.ended }()
+		open, end := context.WithCancel(serving)
+		recorded := start(func() error { return t.record(open) })
+		defer func() { end(); <-recorded.ended }()
 		return n.Server.Serve(serving, t)
 	})
 

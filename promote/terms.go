@@ -42,7 +42,7 @@ type Interruptions struct {
 	Longest int64 `json:"longest_interruption_ms,omitempty"`
 }
 
-// interrupted counts an interruption. Only watchRight calls it; keepPace records it.
+// interrupted counts an interruption. Only watchRight calls it; record writes it.
 func (t *Term) interrupted(lasted time.Duration) {
 	var i Interruptions
 	if before := t.interruptions.Load(); before != nil {
@@ -122,17 +122,31 @@ func (t *Term) beginning() TermRecord {
 	return TermRecord{Term: t.Number, NodeID: t.node.ID, Began: wallTime(0), Why: t.why, Gap: t.gap.Milliseconds(), GapAtLeast: t.gapAtLeast}
 }
 
-// record completes the record of a term that has begun to serve, and deletes those
-// that are too old. It is no part of the takeover: if it fails, the record is what the
-// announcement wrote.
-func (t *Term) record(ctx context.Context) {
-	n := t.node
+// record completes the record of a term that has begun to serve, deletes those that are
+// too old, and then records interruptions, until the context ends. It is no part of the
+// takeover: if it fails, the record is what the announcement wrote.
+func (t *Term) record(ctx context.Context) error {
+	t.recorded = t.beginning()
+	_ = t.node.writeTerm(ctx, t.recorded)
+	t.node.trimTerms(ctx)
+	for {
+		if err := clock.Sleep(ctx, paceEvery); err != nil {
+			return err
+		}
+		if i := t.interruptions.Load(); i != nil && i.Count > t.recorded.Count {
+			r := t.recorded
+			r.Interruptions = *i
+			if t.node.writeTerm(ctx, r) == nil { // else it is written a second later
+				t.recorded = r
+			}
+		}
+	}
+}
+
+// trimTerms deletes the records of terms that are too old.
+func (n *Node) trimTerms(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()
-	t.recording.Lock()
-	t.recorded = t.beginning()
-	_ = n.writeTerm(ctx, t.recorded)
-	t.recording.Unlock()
 	kept, err := n.Client.Do(ctx, n.newestTerms(clientv3.WithKeysOnly()))
 	if err == nil && len(kept.Get().Kvs) == keptTerms {
 		_, err = n.Client.Delete(ctx, n.Layout.Term(0), clientv3.WithRange(string(kept.Get().Kvs[keptTerms-1].Key)))
@@ -142,25 +156,8 @@ func (t *Term) record(ctx context.Context) {
 	}
 }
 
-// recordInterruptions writes those that the record of a term that serves does not have yet.
-func (t *Term) recordInterruptions(ctx context.Context) {
-	i := t.interruptions.Load()
-	t.recording.Lock()
-	defer t.recording.Unlock()
-	if r := t.recorded; i != nil && i.Count > r.Count && r.Term > 0 && r.Ended == "" {
-		r.Interruptions = *i
-		ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
-		defer cancel()
-		if t.node.writeTerm(ctx, r) == nil { // else it is written a second later
-			t.recorded = r
-		}
-	}
-}
-
 // recordEnd writes how a term ended that has served.
 func (t *Term) recordEnd(ctx context.Context, err error) {
-	t.recording.Lock()
-	defer t.recording.Unlock()
 	r := &t.recorded
 	if r.Term == 0 {
 		return
@@ -172,13 +169,13 @@ func (t *Term) recordEnd(ctx context.Context, err error) {
 	if i := t.interruptions.Load(); i != nil {
 		r.Interruptions = *i
 	}
-	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
-	defer cancel()
 	_ = t.node.writeTerm(ctx, *r)
 }
 
 // writeTerm logs its error, for callers that go on whatever comes of it.
 func (n *Node) writeTerm(ctx context.Context, r TermRecord) error {
+	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
+	defer cancel()
 	value, err := json.Marshal(r)
 	if err == nil {
 		_, err = n.Client.Put(ctx, n.Layout.Term(r.Term), string(value))
