@@ -56,6 +56,34 @@ func BenchmarkMemory(b *testing.B) {
 	}
 }
 
+// BenchmarkSnapshot reports what an object takes to encode in a snapshot, and to load.
+func BenchmarkSnapshot(b *testing.B) {
+	s := metadata.New(metadata.Options{})
+	fillStore(b, s, *scale)
+	var encoding, loading time.Duration
+	for b.Loop() {
+		l := metadata.NewLoader(metadata.Options{})
+		var part []byte
+		for i := range metadata.SnapshotParts {
+			began := time.Now()
+			part, _ = s.AppendSnapshotPart(part[:0], i)
+			encoded := time.Now()
+			if err := l.Add(part); err != nil {
+				b.Fatal(err)
+			}
+			encoding, loading = encoding+encoded.Sub(began), loading+time.Since(encoded)
+		}
+		began := time.Now()
+		if _, err := l.Finish(); err != nil {
+			b.Fatal(err)
+		}
+		loading += time.Since(began)
+	}
+	objects := float64(b.N) * float64(*scale)
+	b.ReportMetric(float64(encoding.Nanoseconds())/objects, "ns/encoded")
+	b.ReportMetric(float64(loading.Nanoseconds())/objects, "ns/loaded")
+}
+
 // BenchmarkBatch is a batch of 128 lookups, of keys in random order that are fresh in the
 // cache, as if the network had brought them. It reports the processor time of a key.
 func BenchmarkBatch(b *testing.B) {

@@ -192,7 +192,10 @@ func (l *Loader) readShard(c *binenc.Coder, number uint16) {
 	s := l.s
 	sh := &s.shards[number]
 	tx := &Tx{s: s, seq: l.end, now: s.now}
-	for range c.Count(minObjectBytes) {
+	objects := c.Count(minObjectBytes)
+	sh.byKey.Reserve(objects)
+	sh.byID.Reserve(objects)
+	for range objects {
 		d := l.readObject(c, number)
 		if c.Err() != nil {
 			return
@@ -307,16 +310,11 @@ func (l *Loader) buildAllocators() error {
 	if n := len(s.expected) + len(s.expectedDisks); n > 0 {
 		return fmt.Errorf("%d segments are referred to that were never mounted", n)
 	}
-	for i := range s.shards {
-		for o := range s.shards[i].all {
-			for j := range o.replicaCount() {
-				r := o.replicaAt(j)
-				if r.kind != Memory || !r.exists() {
-					continue
-				}
-				if err := r.segment.Reserve(r.rng); err != nil {
-					return fmt.Errorf("object %v: %w", o.id, err)
-				}
+	for p, ranges := range s.busyRanges() {
+		slices.SortFunc(ranges, func(a, b segment.Range) int { return cmp.Compare(a.Offset, b.Offset) })
+		for _, r := range ranges {
+			if err := p.Reserve(r); err != nil {
+				return fmt.Errorf("replicas: %w", err)
 			}
 		}
 	}
@@ -332,4 +330,19 @@ func (l *Loader) buildAllocators() error {
 		s.addTerm(q.segment, q.digestTerm())
 	}
 	return nil
+}
+
+// busyRanges returns the ranges of all replicas in memory, by their segment.
+func (s *Store) busyRanges() map[*segmentState][]segment.Range {
+	busy := make(map[*segmentState][]segment.Range, len(s.segments))
+	for i := range s.shards {
+		for o := range s.shards[i].all {
+			for j := range o.replicaCount() {
+				if r := o.replicaAt(j); r.kind == Memory && r.exists() {
+					busy[r.segment] = append(busy[r.segment], r.rng)
+				}
+			}
+		}
+	}
+	return busy
 }

@@ -159,7 +159,7 @@ func (c *Cluster) Stop() {
 
 // Add makes a node, which does not run yet.
 func (c *Cluster) Add(name string) (n *Node, err error) {
-	n = &Node{Name: name, Program: c.Old}
+	n = &Node{Name: name, Program: c.Old, patience: c.Patience}
 	c.Nodes = append(c.Nodes, n)
 	if !c.Proxies {
 		return n, nil

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"bufio"
 	"context"
 	"encoding/json"
@@ -35,10 +36,11 @@ type Node struct {
 	// the cluster's. It gets no flag that such a release does not have.
 	Program string
 
-	listens string
-	etcd    []*netfault.Proxy // its ways to the members
-	paused  bool              // by a signal: it answers nobody
-	loads   map[journal.Reason]int
+	listens  string
+	etcd     []*netfault.Proxy // its ways to the members
+	paused   bool              // by a signal: it answers nobody
+	loads    map[journal.Reason]int
+	patience time.Duration // Config.Patience
 }
 
 // Addr is where clients and peers reach it.
@@ -108,7 +110,7 @@ func (n *Node) close() {
 }
 
 const (
-	// patience bounds how long a cluster may take to become what it should.
+	// patience is the default of Config.Patience.
 	patience = 90 * time.Second
 	// askTimeout bounds one question: a node that is stopped does not answer.
 	askTimeout = 2 * time.Second
@@ -116,7 +118,7 @@ const (
 
 // Until waits until a node's status is as wanted, and returns it.
 func (n *Node) Until(ctx context.Context, what string, wanted func(*pb.StatusResponse) bool) (s *pb.StatusResponse, err error) {
-	err = Poll(ctx, patience, "it "+what, func(ctx context.Context) (bool, error) {
+	err = Poll(ctx, cmp.Or(n.patience, patience), "it "+what, func(ctx context.Context) (bool, error) {
 		if !n.Alive() {
 			return false, fmt.Errorf("it has ended")
 		}

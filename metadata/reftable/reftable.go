@@ -109,6 +109,18 @@ func larger(groups int) int {
 	return groups + groups/4
 }
 
+// Reserve makes an empty table as large as one that grew to n entries, so that they are
+// inserted without growing it.
+func (t *Table) Reserve(n int) {
+	groups := 0
+	for groups*maxLoad < n {
+		groups = larger(groups)
+	}
+	if t.count == 0 && groups > len(t.groups) {
+		t.resize(groups, nil)
+	}
+}
+
 // Delete removes a reference with a hash, if it is there.
 func (t *Table) Delete(hash uint64, ref uint32, hashOf func(ref uint32) uint64) {
 	start := home(hash, len(t.groups))

@@ -138,3 +138,24 @@ func BenchmarkFind(b *testing.B) {
 		}
 	}
 }
+
+// A table that is made for its entries is as large as one that grew, and does not grow.
+func TestReserve(t *testing.T) {
+	hashOf := func(ref uint32) uint64 { return uint64(ref) * 0x9E3779B97F4A7C15 }
+	for _, n := range []int{0, 1, 10, 11, 1000, 10_000} {
+		var grown, made Table
+		made.Reserve(n)
+		reserved := made.Bytes()
+		for i := range n {
+			ref := uint32(i + 1)
+			grown.Insert(hashOf(ref), ref, hashOf)
+			made.Insert(hashOf(ref), ref, hashOf)
+		}
+		if made.Bytes() != grown.Bytes() || made.Bytes() != reserved {
+			t.Errorf("%d entries: got %d bytes, %d reserved, want %d as if it grew", n, made.Bytes(), reserved, grown.Bytes())
+		}
+		if made.Reserve(2 * n); n > 0 && made.Bytes() != reserved {
+			t.Errorf("%d entries: got %d bytes after a second Reserve, want %d: it is not empty", n, made.Bytes(), reserved)
+		}
+	}
+}
