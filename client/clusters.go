@@ -114,7 +114,8 @@ func (c *Clusters) client(op, cluster string) (*Client, error) {
 // MountSegment is Client.MountSegment at a cluster. Errors also, as for the clients of All:
 // InvalidParams for memory that another cluster has, or may have. That is what this client
 // has mounted there, or tried to with an error that leaves the outcome open, until it is
-// unmounted there without an error. At the same cluster it can be mounted again.
+// unmounted there without an error. Then Unavailable, for as long as that cluster's readers
+// and writers may be at work in the memory. At the same cluster it can be mounted again.
 func (c *Clusters) MountSegment(ctx context.Context, cluster string, s Segment) error {
 	one, err := c.client("MountSegment", cluster)
 	if err != nil {
@@ -123,10 +124,10 @@ func (c *Clusters) MountSegment(ctx context.Context, cluster string, s Segment) 
 	return one.MountSegment(ctx, s)
 }
 
-// UnmountSegment is Client.UnmountSegment at a cluster. Other clusters can have the memory
-// once it has succeeded; after an error, repeat it. Wait for --put_start_release_timeout_sec
-// of this one before that: its readers and writers may be at work there until then, which
-// its own later mounts of the memory take into account, and no other cluster's.
+// UnmountSegment is Client.UnmountSegment at a cluster. After an error, repeat it. Once it
+// has succeeded, this client mounts the memory at another cluster when no reader or writer
+// of this one can be at work there: at once if there are none, after
+// --put_start_release_timeout_sec at most. A mooncake_master does not say; 10 minutes pass.
 func (c *Clusters) UnmountSegment(ctx context.Context, cluster string, id uuid.UUID) error {
 	one, err := c.client("UnmountSegment", cluster)
 	if err != nil {

@@ -328,6 +328,67 @@ func TestClustersLetGoOfWhatIsRefused(t *testing.T) {
 	wantKind(t, "memory of a segment that was replaced", c.MountSegment(t.Context(), "west", begin), errs.OK)
 }
 
+// Memory of one cluster is no other's while readers or writers may be at work in it,
+// however it was unmounted.
+func TestClustersHoldMemoryInUse(t *testing.T) {
+	type world struct {
+		*client.Clusters
+		addresses []string // of the cluster that has the memory
+		segment   client.Segment
+	}
+	read := func(t *testing.T, w world) {
+		put(t, at(w.Clusters, "east"), "k")
+		if _, err := at(w.Clusters, "east").GetReplicaList(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write := func(t *testing.T, w world) {
+		if _, err := at(w.Clusters, "east").PutStart(t.Context(), client.PutItem{Key: "l", Size: 100}, client.PutConfig{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	unmount := func(t *testing.T, w world) {
+		wantKind(t, "unmount", w.UnmountSegment(t.Context(), "east", w.segment.ID), errs.OK)
+	}
+	repeat := func(t *testing.T, w world) {
+		other := connect(t, client.Config{Addresses: w.addresses, ClusterID: "east"})
+		wantKind(t, "unmount by another", other.UnmountSegment(t.Context(), w.segment.ID), errs.OK)
+		unmount(t, w)
+	}
+	replace := func(t *testing.T, w world) {
+		w.segment.ID, w.segment.Size = uuid.New(), w.segment.Size/2
+		wantKind(t, "a mount of the first half", w.MountSegment(t.Context(), "east", w.segment), errs.OK)
+		unmount(t, w)
+	}
+	for name, test := range map[string]struct{ use, end func(*testing.T, world) }{
+		"a lease, an unmount":               {read, unmount},
+		"an open put, an unmount":           {write, unmount},
+		"an open put, a repeated unmount":   {write, repeat},
+		"an open put, a mount in its place": {write, replace},
+	} {
+		t.Run(name, func(t *testing.T) {
+			east := newNamed(t, "east").addresses()
+			w := world{connectTwo(t, east, newNamed(t, "west").addresses()), east, memory(1 << 32)}
+			wantKind(t, "mount", w.MountSegment(t.Context(), "east", w.segment), errs.OK)
+			test.use(t, w)
+			test.end(t, w)
+			w.segment.ID = uuid.New()
+			wantKind(t, "memory in use at the other cluster", w.MountSegment(t.Context(), "west", w.segment), errs.Unavailable)
+			wantKind(t, "the same at its own cluster", w.MountSegment(t.Context(), "east", w.segment), errs.OK)
+		})
+	}
+}
+
+// at returns the client of one of several clusters.
+func at(c *client.Clusters, cluster string) *client.Client {
+	for id, one := range c.All() {
+		if id == cluster {
+			return one
+		}
+	}
+	return nil
+}
+
 func TestClustersConfig(t *testing.T) {
 	at := []string{"127.0.0.1:1"}
 	for name, configs := range map[string][]client.Config{

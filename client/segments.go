@@ -113,17 +113,17 @@ func (c *Client) MountSegment(ctx context.Context, s Segment) error {
 		if err != nil {
 			return err
 		}
-		_, _, err = ask[pb.MountSegmentResponse](ctx, c, opMountSegment, &pb.MountSegmentRequest{
+		resp, _, err := ask[pb.MountSegmentResponse](ctx, c, opMountSegment, &pb.MountSegmentRequest{
 			ClientId: c.config.ClientID.String(), RequestId: newRequestID(), Segment: s.message(), InstanceId: c.instance,
 		}, nil)
 		if err != nil {
 			if entered && notApplied(err) {
-				c.claims.drop(c, func(o Segment) bool { return o == s })
+				c.claims.refuse(c, s)
 			}
 			return err
 		}
 		c.mounts.add(s)
-		c.claims.drop(c, func(o Segment) bool { return o != s && o.replacedBy(&s) })
+		c.claims.unmounted(c, resp.MemoryHeldMs, func(o Segment) bool { return o != s && o.replacedBy(&s) })
 		c.startPinging()
 		return nil
 	})
@@ -135,11 +135,11 @@ func (c *Client) MountSegment(ctx context.Context, s Segment) error {
 func (c *Client) UnmountSegment(ctx context.Context, id uuid.UUID) error {
 	return c.alone(ctx, opUnmountSegment, func(ctx context.Context) error {
 		c.mounts.remove(id)
-		_, _, err := ask[pb.UnmountSegmentResponse](ctx, c, opUnmountSegment, &pb.UnmountSegmentRequest{
+		resp, _, err := ask[pb.UnmountSegmentResponse](ctx, c, opUnmountSegment, &pb.UnmountSegmentRequest{
 			ClientId: c.config.ClientID.String(), RequestId: newRequestID(), SegmentId: id.String(),
 		}, nil)
 		if err == nil {
-			c.claims.drop(c, func(o Segment) bool { return o.ID == id })
+			c.claims.unmounted(c, resp.MemoryHeldMs, func(o Segment) bool { return o.ID == id })
 		}
 		return err
 	})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/tidwall/btree"
 	"github.com/zeebo/xxh3"
@@ -64,6 +65,7 @@ type heldRange struct {
 type claims struct {
 	at     map[string][]heldRange
 	next   Time // no claim ends before it
+	last   Time // none ends after it
 	looked int  // at reservations and transfers, ever
 }
 
@@ -84,7 +86,7 @@ func (s *Store) setClaims(endpoint string, list []heldRange) {
 	s.claims.at[endpoint] = list
 	s.digest += claimsTerm(endpoint, list)
 	for _, r := range list {
-		s.claims.next = min(s.claims.next, r.until)
+		s.claims.next, s.claims.last = min(s.claims.next, r.until), max(s.claims.last, r.until)
 	}
 }
 
@@ -101,6 +103,15 @@ func (s *Store) endClaims(now Time) {
 }
 
 const never Time = 1<<63 - 1
+
+// ClaimsHeldFor returns for how long, from the last commit on, readers or writers may be at
+// work in memory that was unmounted: until the last claim of all ends, and while leases that
+// an earlier primary granted may be unknown (GuardUntil).
+func (s *Store) ClaimsHeldFor() time.Duration {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	return time.Duration(max(s.now, s.GuardUntil(), s.claims.last)-s.now) * time.Millisecond
+}
 
 // Claim keeps what is claimed of segments that are about to go: what readers
 // have leases on, by the event; the ranges of open reservations and transfers, as

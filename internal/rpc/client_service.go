@@ -59,7 +59,10 @@ func (s *clientService) MountSegment(ctx context.Context, r *pb.MountSegmentRequ
 	if err != nil {
 		return nil, err
 	}
-	return &pb.MountSegmentResponse{Header: s.header(m.Term)}, m.MountSegment(service.From(ctx, callerFor(ctx)), spec)
+	if err := m.MountSegment(service.From(ctx, callerFor(ctx)), spec); err != nil {
+		return nil, err
+	}
+	return &pb.MountSegmentResponse{Header: s.header(m.Term), MemoryHeldMs: heldMs(m)}, nil
 }
 
 func (s *clientService) ReMountSegment(ctx context.Context, r *pb.ReMountSegmentRequest) (*pb.ReMountSegmentResponse, error) {
@@ -97,7 +100,17 @@ func (s *clientService) UnmountSegment(ctx context.Context, r *pb.UnmountSegment
 	if mounted && callerOf(ctx).Role == access.Client && !slices.Contains(m.Store.SegmentsOf(client), number) {
 		return nil, errs.New(errs.IllegalClient, "", "segment %v is not one of client %v; an operator may unmount it", id, client)
 	}
-	return &pb.UnmountSegmentResponse{Header: s.header(m.Term)}, m.UnmountSegment(service.From(ctx, callerFor(ctx)), id)
+	if err := m.UnmountSegment(service.From(ctx, callerFor(ctx)), id); err != nil {
+		return nil, err
+	}
+	return &pb.UnmountSegmentResponse{Header: s.header(m.Term), MemoryHeldMs: heldMs(m)}, nil
+}
+
+// heldMs is for how long others may be at work in unmounted memory. One part in 500 is for
+// the caller's clock, as each may be off by 1/1000 (promise C).
+func heldMs(m *service.Master) *uint64 {
+	held := m.Store.ClaimsHeldFor().Milliseconds()
+	return new(uint64(held + (held+499)/500))
 }
 
 func (s *clientService) BatchQueryIp(ctx context.Context, r *pb.BatchQueryIpRequest) (*pb.BatchQueryIpResponse, error) {

@@ -490,7 +490,9 @@ func (x *MountSegmentRequest) GetInstanceId() uint64 {
 type MountSegmentResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Who answered.
-	Header        *ResponseHeader `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
+	Header *ResponseHeader `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
+	// As in UnmountSegmentResponse, for memory of segments that this mount has unmounted.
+	MemoryHeldMs  *uint64 `protobuf:"varint,2,opt,name=memory_held_ms,json=memoryHeldMs,proto3,oneof" json:"memory_held_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -530,6 +532,13 @@ func (x *MountSegmentResponse) GetHeader() *ResponseHeader {
 		return x.Header
 	}
 	return nil
+}
+
+func (x *MountSegmentResponse) GetMemoryHeldMs() uint64 {
+	if x != nil && x.MemoryHeldMs != nil {
+		return *x.MemoryHeldMs
+	}
+	return 0
 }
 
 // ReMountSegmentRequest lends segments again.
@@ -720,7 +729,12 @@ func (x *UnmountSegmentRequest) GetSegmentId() string {
 type UnmountSegmentResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Who answered.
-	Header        *ResponseHeader `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
+	Header *ResponseHeader `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
+	// For how long readers with a lease, and writers, may still be at work in memory that was
+	// unmounted, this segment's or another's, in milliseconds. Where the memory is mounted at
+	// this cluster again, its master keeps to that; wait before another cluster gets the
+	// memory. A master that does not say may have promised any time.
+	MemoryHeldMs  *uint64 `protobuf:"varint,2,opt,name=memory_held_ms,json=memoryHeldMs,proto3,oneof" json:"memory_held_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -760,6 +774,13 @@ func (x *UnmountSegmentResponse) GetHeader() *ResponseHeader {
 		return x.Header
 	}
 	return nil
+}
+
+func (x *UnmountSegmentResponse) GetMemoryHeldMs() uint64 {
+	if x != nil && x.MemoryHeldMs != nil {
+		return *x.MemoryHeldMs
+	}
+	return 0
 }
 
 // BatchQueryIpRequest names clients.
@@ -1656,9 +1677,11 @@ const file_understudy_v1_client_proto_rawDesc = "" +
 	"request_id\x18\x02 \x01(\x06R\trequestId\x120\n" +
 	"\asegment\x18\x03 \x01(\v2\x16.understudy.v1.SegmentR\asegment\x12\x1f\n" +
 	"\vinstance_id\x18\x04 \x01(\x06R\n" +
-	"instanceId\"M\n" +
+	"instanceId\"\x8b\x01\n" +
 	"\x14MountSegmentResponse\x125\n" +
-	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\"\xa8\x01\n" +
+	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\x12)\n" +
+	"\x0ememory_held_ms\x18\x02 \x01(\x04H\x00R\fmemoryHeldMs\x88\x01\x01B\x11\n" +
+	"\x0f_memory_held_ms\"\xa8\x01\n" +
 	"\x15ReMountSegmentRequest\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x1d\n" +
 	"\n" +
@@ -1673,9 +1696,11 @@ const file_understudy_v1_client_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\x02 \x01(\x06R\trequestId\x12\x1d\n" +
 	"\n" +
-	"segment_id\x18\x03 \x01(\tR\tsegmentId\"O\n" +
+	"segment_id\x18\x03 \x01(\tR\tsegmentId\"\x8d\x01\n" +
 	"\x16UnmountSegmentResponse\x125\n" +
-	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\"4\n" +
+	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\x12)\n" +
+	"\x0ememory_held_ms\x18\x02 \x01(\x04H\x00R\fmemoryHeldMs\x88\x01\x01B\x11\n" +
+	"\x0f_memory_held_ms\"4\n" +
 	"\x13BatchQueryIpRequest\x12\x1d\n" +
 	"\n" +
 	"client_ids\x18\x01 \x03(\tR\tclientIds\"\x81\x01\n" +
@@ -1845,6 +1870,8 @@ func file_understudy_v1_client_proto_init() {
 		return
 	}
 	file_understudy_v1_common_proto_init()
+	file_understudy_v1_client_proto_msgTypes[6].OneofWrappers = []any{}
+	file_understudy_v1_client_proto_msgTypes[10].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
