@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"time"
@@ -45,15 +46,22 @@ func Outputs() []string { return []string{"table", "json", "yaml"} }
 
 // Run runs the body of a command, within its time limit.
 func (f *Flags) Run(cmd *cobra.Command, body func(context.Context) error) error {
-	return f.RunLong(cmd, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, f.Timeout)
-		defer cancel()
-		return body(ctx)
+	return f.run(cmd, true, body)
+}
+
+// RunLong is Run for a command that has a time limit only if it is given one. Its error
+// says if that has passed.
+func (f *Flags) RunLong(cmd *cobra.Command, body func(context.Context) error) error {
+	return f.run(cmd, cmd.Flags().Changed("timeout"), func(ctx context.Context) error {
+		err := body(ctx)
+		if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return fmt.Errorf("--timeout=%v has passed: %w", f.Timeout, err)
+		}
+		return err
 	})
 }
 
-// RunLong is Run for a command that has a time limit only if it is given one.
-func (f *Flags) RunLong(cmd *cobra.Command, body func(context.Context) error) error {
+func (f *Flags) run(cmd *cobra.Command, limited bool, body func(context.Context) error) error {
 	if f.Timeout <= 0 {
 		return Misusef("--timeout is %v: it must be above 0", f.Timeout)
 	}
@@ -64,7 +72,7 @@ func (f *Flags) RunLong(cmd *cobra.Command, body func(context.Context) error) er
 	}
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
-	if cmd.Flags().Changed("timeout") {
+	if limited {
 		ctx, cancel = context.WithTimeout(ctx, f.Timeout)
 		defer cancel()
 	}

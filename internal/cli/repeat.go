@@ -18,7 +18,8 @@ const clearScreen = "\x1b[H\x1b[2J"
 
 // Repeat runs the body of a command again and again, until Ctrl-C or after so many
 // rounds; 0 for no bound. A terminal shows the newest result only. A round that fails is
-// reported, and the next one tries again; its error is returned if it is the last.
+// reported, and the next one tries again; its error is returned if it is the last one, or its
+// exit status if --timeout ends the rounds.
 func (f *Flags) Repeat(cmd *cobra.Command, interval time.Duration, rounds int, body func(context.Context) error) error {
 	if interval < 100*time.Millisecond {
 		return Misusef("--interval is %v: it must be at least 100ms", interval)
@@ -30,14 +31,17 @@ func (f *Flags) Repeat(cmd *cobra.Command, interval time.Duration, rounds int, b
 	if isFile && term.IsTerminal(int(file.Fd())) {
 		before = clearScreen
 	}
-	return f.RunLong(cmd, func(ctx context.Context) error {
+	return f.run(cmd, cmd.Flags().Changed("timeout"), func(ctx context.Context) error {
+		var last error // the exit status of the round before
 		for round := 1; ; round++ {
 			var page bytes.Buffer // so that a screen does not flicker
 			cmd.SetOut(&page)
 			err := f.Run(cmd, body)
 			switch {
+			case ctx.Err() != nil && round == 1:
+				return unlessInterrupted(ctx, err)
 			case ctx.Err() != nil:
-				return nil // this is how watching ends
+				return unlessInterrupted(ctx, last)
 			case errors.As(err, new(misuseError)):
 				return err
 			case err != nil && round == rounds:
@@ -47,16 +51,30 @@ func (f *Flags) Repeat(cmd *cobra.Command, interval time.Duration, rounds int, b
 			if _, err := out.Write(append([]byte(before), page.Bytes()...)); err != nil {
 				return err
 			}
-			var exit exitError
-			if errors.As(err, &exit) {
-				err = exit.err
+			last = nil
+			if err != nil {
+				exit := exitError{StatusFailed, err}
+				errors.As(err, &exit)
+				last, err = WithStatus(exit.status, nil), exit.err
 			}
 			if err != nil && page.Len() == 0 { // else the page shows what is wrong
 				cmd.PrintErrln("error: " + explain(err, cmd.Name()))
 			}
-			if round == rounds || clock.Sleep(ctx, interval) != nil {
+			if round == rounds {
 				return nil
+			}
+			if clock.Sleep(ctx, interval) != nil {
+				return unlessInterrupted(ctx, last)
 			}
 		}
 	})
+}
+
+// unlessInterrupted returns the error of the last round if the time limit has ended the
+// rounds, and none for Ctrl-C: that is how watching ends.
+func unlessInterrupted(ctx context.Context, err error) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return err
+	}
+	return nil
 }

@@ -60,8 +60,8 @@ func (f *Flags) topCommand() *cobra.Command {
 		Use:   "top",
 		Short: "Watch what the primary does: calls, puts, reads, evictions and commits a second",
 		Long: `Prints, every --interval until Ctrl-C, how the nodes are and what the primary does a
-second. The first figures are those since its start. With --count it exits as status
-does.`,
+second. The first figures are those since its start. With --count or --timeout it exits as
+status does.`,
 		Args: cli.NoArguments,
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -145,12 +145,15 @@ func TestNobodyAnswers(t *testing.T) {
 	run(t, "doctor", "--address", at).Want(t, critical, "bad   nodes     "+at+" does not answer: ", "bad   primary   no node serves; start a master")
 	run(t, "status", "--address", at).Want(t, critical, "no answer", "No node serves.", "what to do: check whether nodes run, and --address")
 	run(t, "top", "--count=1", "--address", at).Want(t, critical, "no node answers", "what to do: check whether nodes run")
+	for _, timeout := range []string{"150ms", "800ms"} { // in the first round, and between two
+		run(t, "top", "--interval=100ms", "--timeout="+timeout, "--address", at).Want(t, critical, "no node answers")
+	}
 	s := clitest.Decode[statusResult](t, run(t, "status", "--address", at, "-o", "json"))
 	if len(s.Nodes) != 1 || s.Nodes[0].Address != at || s.Nodes[0].Error == "" || s.Leader != nil {
 		t.Errorf("got %+v; want the address %s with an error, and no leader", s, at)
 	}
 	dead := run(t, "status", "--etcd_endpoints", at, "--timeout=300ms").Want(t, critical, "etcd does not answer", "check --etcd_endpoints")
-	if strings.Contains(dead.Err, "the clitest.Outcome is open") {
+	if strings.Contains(dead.Err, "the outcome is open") {
 		t.Errorf("status changes nothing, but: %s", dead.Err)
 	}
 }

@@ -185,8 +185,8 @@ func TestDemoInterrupted(t *testing.T) {
 func TestTimeoutEndsTheDemo(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
-	o := run(t, "demo", "--speed=1", "--timeout=2s").Want(t, cli.StatusFailed, "deadline exceeded")
-	if strings.Contains(o.Err, "the clitest.Outcome is open") {
+	o := run(t, "demo", "--speed=1", "--timeout=2s").Want(t, cli.StatusFailed, "--timeout=2s has passed: ")
+	if strings.Contains(o.Err, "the outcome is open") {
 		t.Errorf("got %s, want no word of open outcomes", o.Err)
 	}
 	if left, _ := os.ReadDir(tmp); len(left) > 0 {
