@@ -2,11 +2,11 @@ package metadata
 
 import "github.com/understudy-store/understudy/metadata/slab"
 
-// A Batch looks up many keys of one tenant. Over millions of objects nearly all of a
-// lookup's time is waiting for memory: for its group in the shard's table, then for the
-// record to which that leads. A batch reads the groups of many keys ahead, and then
-// their records, so that the processor waits for many of them at once. What it reads
-// ahead decides nothing: Lock looks the key up anew, under its shard's lock.
+// A Batch looks up many keys of one tenant. Over millions of objects a lookup mostly
+// waits for memory: for its group in the shard's table, then for the record that this
+// leads to. A batch reads the groups of many keys ahead, and then their records, so that
+// the processor waits for many of them at once. What it reads ahead decides nothing: Lock
+// looks the key up anew, under its shard's lock.
 type Batch struct {
 	s      *Store
 	tenant tenantID
@@ -14,7 +14,7 @@ type Batch struct {
 	keys   []string
 	ahead  int // keys before it have been read ahead
 	hashes [readAhead]hashes
-	sink   uint64 // makes use of what is read ahead
+	sink   uint64 // keeps the compiler from dropping the reads
 }
 
 type hashes struct {
@@ -22,12 +22,12 @@ type hashes struct {
 	key   uint64 // as keyHash has it
 }
 
-// readAhead is how many keys are read ahead: more than the processor can wait for, and
-// few enough that all of it is still in its cache when it is needed.
+// readAhead is how many keys are read ahead: more than the processor can fetch at once,
+// and few enough that all of it is still in its cache when it is needed.
 const readAhead = 64
 
-// readAhead reads the records of up to readAhead objects, for those who look them up
-// next, as a batch does. Needs the shard's lock.
+// readAhead reads the records of up to readAhead objects ahead of their lookups, as a
+// batch does. Needs the shard's lock.
 func (sh *shard) readAhead(ids []ObjectID) {
 	var refs [readAhead]slab.Ref
 	for i, id := range ids {

@@ -13,12 +13,13 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// A claim outlives the mount of its memory: a reader with a lease, or a writer,
-// may still be at work there when the segment has gone. What a later mount of
-// the same addresses overlaps starts in quarantine. Claims are part of the state.
+// A claim keeps a range of memory from reuse after its segment was unmounted, because a
+// reader with a lease or a late writer may still be at work there. Where a later mount
+// overlaps claims, its memory starts in quarantine. Claims are part of the state.
 
-// Bounds of claims. Past them neighbours are covered by one range; a mount at an
-// endpoint that has the most is refused until some of them have ended.
+// Bounds of claims. Beyond them one range covers several neighbours and the gaps between
+// them. A mount at an endpoint that has the most is refused until some of them have
+// ended.
 const (
 	maxEventClaims    = 2048    // of one event
 	maxEndpointClaims = 1 << 14 // of one endpoint
@@ -28,15 +29,16 @@ const (
 // together.
 const claimGrain = 1000
 
-// A Claim is a range of a segment about to go that readers may rely on.
+// A Claim is a range of a segment about to be unmounted that readers or writers may still
+// use.
 type Claim struct {
 	Segment segment.Number
 	Range   segment.Range
 	Until   Time
 }
 
-// CodeClaims codes the claims at the end of an event: nothing if there are none,
-// as before there could be any.
+// CodeClaims codes the claims at the end of an event. No claims take no bytes: the
+// encoding is that of the time before claims.
 func CodeClaims(c *binenc.Coder, claims *[]Claim) {
 	if c.Decoding() && c.Len() == 0 || !c.Decoding() && len(*claims) == 0 {
 		return
@@ -53,8 +55,8 @@ func codeClaims(c *binenc.Coder, claims *[]Claim) {
 	})
 }
 
-// A heldRange is a range of addresses behind an endpoint that is given to nobody
-// until a time.
+// A heldRange is a range of addresses behind an endpoint that is not given out before a
+// time.
 type heldRange struct {
 	from, to uint64
 	until    Time
@@ -114,8 +116,9 @@ func (s *Store) ClaimsHeldFor() time.Duration {
 }
 
 // Claim keeps what is claimed of segments that are about to go: what readers
-// have leases on, by the event; the ranges of open reservations and transfers, as
-// their writers may be late; what is in quarantine; under a term's guard all of it.
+// have leases on, as the event lists it; the ranges of open reservations and transfers,
+// as their writers may be late; the ranges in quarantine; and under a term's guard the
+// whole segments.
 func (tx *Tx) Claim(numbers []segment.Number, leases []Claim) {
 	s, term := tx.s, tx.s.inForce.Load()
 	if tx.globalHas() || term.rules == FirstRules {
@@ -155,9 +158,10 @@ func (tx *Tx) Claim(numbers []segment.Number, leases []Claim) {
 	}
 }
 
-// findWriters sets where writers may be at work on segments that are about to go: in open
-// reservations and transfers. Mounts that follow one another change nothing of that, so the
-// first of them looks for all. What is found serves only those: with them the segments go.
+// findWriters notes the ranges where writers may be at work on segments about to be
+// unmounted: those of open reservations and transfers. Mounts that follow one another
+// change none of these, so the first of them looks for all. The result is for these
+// mounts alone: they unmount the segments.
 func (tx *Tx) findWriters(numbers []segment.Number) {
 	if !slices.ContainsFunc(numbers, func(n segment.Number) bool { _, known := tx.writers[n]; return !known }) {
 		return
@@ -192,8 +196,8 @@ func (tx *Tx) findWriters(numbers []segment.Number) {
 	tx.s.indexes[inTransfers].each(find)
 }
 
-// honourClaims puts what is claimed of a new segment's memory into quarantine,
-// and all of it until a time.
+// honourClaims puts the claimed ranges of a new segment into quarantine, and all of its
+// memory until whole.
 func (tx *Tx) honourClaims(p *segmentState, whole Time) {
 	list := []heldRange{{p.Base, p.Base + p.Size, whole}}
 	list = append(list, tx.s.claims.at[p.Endpoint]...)
@@ -224,8 +228,8 @@ func (tx *Tx) honourClaims(p *segmentState, whole Time) {
 	}
 }
 
-// flatten returns disjoint ranges in order that hold each address until the
-// latest time that one of the list does. Neighbours with one end are joined. It
+// flatten returns disjoint ranges, in order, which hold each address until the latest
+// time that a range of the list does. Neighbours that end at one time are joined. It
 // sorts the list.
 func flatten(list []heldRange) (flat []heldRange) {
 	list = slices.DeleteFunc(list, func(r heldRange) bool { return r.from >= r.to })
@@ -288,8 +292,8 @@ func sweep(flat, list []heldRange) []heldRange {
 	return flat
 }
 
-// cover returns at most so many ranges that cover those of a flat list: it closes
-// the smallest gaps.
+// cover returns at most so many ranges that cover those of a flat list: it closes the
+// smallest gaps.
 func cover(flat []heldRange, most int) []heldRange {
 	if len(flat) <= most {
 		return flat
@@ -299,7 +303,7 @@ func cover(flat []heldRange, most int) []heldRange {
 		gaps = append(gaps, flat[i+1].from-flat[i].to)
 	}
 	slices.Sort(gaps)
-	widest := gaps[len(flat)-most-1] // of those that are closed, with the first few others as wide
+	widest := gaps[len(flat)-most-1] // the widest gap to close; of those as wide, the first few
 	smaller, _ := slices.BinarySearch(gaps, widest)
 	wide := len(flat) - most - smaller
 	covered := flat[:1:1]
@@ -346,9 +350,9 @@ func (s *Store) codeHeld(c *binenc.Coder) {
 	})
 }
 
-// BeginUnmount returns what readers have leases on in segments that the caller
-// is about to take away, for the event. From now on readers wait until end is
-// called, when the event has its outcome: they get no lease that it lacks.
+// BeginUnmount returns the leased ranges of segments that the caller is about to unmount,
+// for the event. From now on readers of these segments wait, so that none gets a lease
+// that the event lacks. The caller calls end when the event has its outcome.
 func (s *Store) BeginUnmount(numbers []segment.Number, now Time) (leases []Claim, end func()) {
 	outcome := make(chan struct{})
 	s.applyMu.Lock()
@@ -362,7 +366,7 @@ func (s *Store) BeginUnmount(numbers []segment.Number, now Time) (leases []Claim
 	s.applyMu.Unlock()
 	end = func() {
 		for p := range leaving {
-			p.leaving.CompareAndSwap(&outcome, nil) // not that of a later term's, if this one took so long
+			p.leaving.CompareAndSwap(&outcome, nil) // unless a later term has set its own
 		}
 		close(outcome)
 	}
@@ -380,7 +384,7 @@ func (s *Store) BeginUnmount(numbers []segment.Number, now Time) (leases []Claim
 	return leases, end
 }
 
-// leasesOn appends to the lists of segments the ranges, in units, that are leased.
+// leasesOn appends the leased ranges, in units, to the lists of their segments.
 func (sh *shard) leasesOn(leaving map[*segmentState][]heldRange, now Time) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()

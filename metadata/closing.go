@@ -6,8 +6,8 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// CloseSegment has a segment take no new objects. What is there stays readable
-// until the primary unmounts the segment, at a time.
+// CloseSegment makes a segment take no new objects. Those that it has stay readable until
+// the primary unmounts it, at Until.
 type CloseSegment struct {
 	objectEvent
 
@@ -39,7 +39,7 @@ func (s *Store) closeSegment(p *segmentState, until Time) {
 	}
 }
 
-// Code goes through the fields.
+// Code encodes or decodes the fields.
 func (e *CloseSegment) Code(c *binenc.Coder) {
 	c.Tag(typeCloseSegment)
 	codeNumber(c, &e.Number)
@@ -71,8 +71,8 @@ func (s *Store) PrepareClose(client segment.ClientID, id segment.ID, until Time)
 	return &CloseSegment{Number: p.Number, Until: max(until, 1)}, nil
 }
 
-// Closed reports whether a segment is mounted, and closed; and whether that is so for a
-// drain, which unmounts nothing.
+// Closed reports whether a segment is mounted and closed, and whether a drain closed it:
+// then it is not unmounted.
 func (s *Store) Closed(id segment.ID) (closed, drains bool) {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
@@ -91,9 +91,9 @@ func (s *Store) SegmentsToUnmount(now Time) (numbers []segment.Number) {
 	return numbers
 }
 
-// WipeDisks asks the owners of all mounted SSDs to delete all files there, as all
-// objects were removed. With a number it says that an owner does: its copies are
-// gone, and its SSD is mounted anew with nothing on it.
+// WipeDisks asks the owners of all mounted SSDs to delete all files there, as all objects
+// were removed. With a number it records that one owner is doing so: its copies are gone,
+// and its SSD is mounted anew with nothing on it.
 type WipeDisks struct {
 	objectEvent
 
@@ -122,16 +122,16 @@ func (e *WipeDisks) Apply(tx *Tx) error {
 	return nil
 }
 
-// Code goes through the fields.
+// Code encodes or decodes the fields.
 func (e *WipeDisks) Code(c *binenc.Coder) {
 	c.Tag(typeWipeDisks)
 	codeNumber(c, &e.Number)
 }
 
-// PrepareWipe decides that the owners of all SSDs are to delete their files, after
-// all objects of a tenant were removed, or of all tenants if it is empty. There is
-// nothing to change without an SSD, while there are objects of other tenants, whose
-// files those may be, and while a node of the cluster does not know such marks.
+// PrepareWipe decides that the owners of all SSDs are to delete their files, after all
+// objects of a tenant were removed, or of all tenants if it is empty. It changes nothing
+// if no SSD is mounted, if other tenants have objects, whose files may be there, or while
+// a node of the cluster does not know such marks.
 func (s *Store) PrepareWipe(tenant string) *WipeDisks {
 	if s.Rules() < closingRules || !s.hasLocalDisks() || tenant != "" && s.hasOthers(tenant) {
 		return nil

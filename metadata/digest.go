@@ -6,10 +6,10 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// The digest is a sum of terms, one for each replica of each object, each
-// segment and SSD, each quarantined range and each remembered request. Sums make it
-// cheap to keep up to date, and let a segment carry the sum of what lies on it:
-// an unmount takes all that off in one step.
+// The digest is a sum of terms: one for each replica of each object, each segment and
+// SSD, each quarantined range, claim, remembered request, task, drain job and quota, and
+// one for the term. Sums make it cheap to keep up to date, and let a segment carry the
+// sum of what lies on it: an unmount takes all that off in one step.
 
 const (
 	mixFactor = 0x9E3779B97F4A7C15 // 2^64 / golden ratio
@@ -85,8 +85,8 @@ func (r *replica) digestTerm(identity uint64) Digest {
 	return finish(h)
 }
 
-// addTerms adds an object's terms to the digest, subtractTerms takes them off;
-// what changes an object does both, before and after.
+// addTerms adds an object's terms to the digest, subtractTerms takes them off. Whatever
+// changes an object subtracts them before and adds them after.
 func (s *Store) addTerms(o object) {
 	if s.watch.by != nil {
 		s.report(o, o.media())

@@ -96,8 +96,8 @@ type SaveDrain struct {
 	Drain
 }
 
-// Apply keeps the job, and closes its segments or opens them again: as far as no
-// other reason keeps them closed.
+// Apply saves the job. It closes the segments of the job, or opens them again unless
+// something else keeps them closed.
 func (e *SaveDrain) Apply(tx *Tx) error {
 	s, closes := tx.s, Time(0)
 	switch e.Status {
@@ -133,7 +133,7 @@ func (e *SaveDrain) Apply(tx *Tx) error {
 	return nil
 }
 
-// Code goes through the fields.
+// Code encodes or decodes the fields.
 func (e *SaveDrain) Code(c *binenc.Coder) {
 	c.Tag(typeSaveDrain)
 	e.code(c)
@@ -176,13 +176,13 @@ func (s *Store) codeDrains(c *binenc.Coder) {
 	})
 }
 
-// PrepareDrain decides the beginning of a drain job. Jobs must be decided one at a
-// time, each after the one before was applied, and no segment mounted meanwhile.
+// PrepareDrain decides the beginning of a drain job. Jobs must be decided one at a time,
+// each after the one before was applied, and no segment mounted meanwhile.
 //
-// Errors: InvalidParams without a segment or a concurrency, for one that stands twice
-// or is a target; SegmentNotFound for one that is not mounted; Unavailable for one that
-// takes no new objects, or shares its name with one, or while a node of the cluster
-// does not know drain jobs.
+// Errors: InvalidParams without a segment or a concurrency, for a segment that is listed
+// twice or is also a target, and for too many segments, names or jobs; SegmentNotFound
+// for one that is not mounted; Unavailable for one that takes no new objects, or shares
+// its name with one, or while a node of the cluster does not know drain jobs.
 func (s *Store) PrepareDrain(d Drain) (*SaveDrain, error) {
 	const op = "CreateDrainJob"
 	if len(d.Segments) == 0 || d.Concurrency == 0 {

@@ -7,10 +7,10 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// An Entry is an object with its shard locked: what the stories outside of this
-// package see of an object, and what they change of it beside the journal.
-// Whoever gets an Entry unlocks it within microseconds, does no I/O meanwhile,
-// and does not use it afterwards.
+// An Entry is an object with its shard locked. Other packages use it to read the object,
+// and to change what is not journaled, such as its lease as granted. Whoever gets an
+// Entry unlocks it within microseconds, does no I/O meanwhile, and does not use it
+// afterwards.
 type Entry struct {
 	store *Store
 	shard *shard
@@ -83,12 +83,13 @@ func (e Entry) Busy() bool { return e.o.has(flagPending) || e.o.victim() }
 // that the object waits for has its outcome; nil if there is none.
 func (e Entry) Outcome() <-chan struct{} { return e.store.outcomeOf(e.shard, e.o) }
 
-// LeaseEnd returns the end of the lease as the object's readers got it last.
+// LeaseEnd returns the end of the lease as readers of the object got it last, or as
+// journaled if that is later.
 func (e Entry) LeaseEnd() Time { return max(e.o.live, e.o.deadline) }
 
-// KeptUntil returns until when eviction must spare the object: the end of the lease
-// of the object or of another member of its group, or one lease more while a client
-// copies it, or an upsert in place is to get its memory.
+// KeptUntil returns the time until which eviction must spare the object: the latest end
+// of a lease on it or on a member of its group. While a client copies it, or an upsert in
+// place is to reuse its memory, that is a whole lease from now at least.
 func (e Entry) KeptUntil(now Time) Time {
 	inPlace := e.o.has(flagPending) && e.shard.change(e.o).inPlace
 	if inPlace || e.shard.copying[e.o.id].until > now {
@@ -100,8 +101,7 @@ func (e Entry) KeptUntil(now Time) Time {
 // JournaledEnd returns the end of the lease as it stands in the journal.
 func (e Entry) JournaledEnd() Time { return e.o.deadline }
 
-// Grant extends the lease to end at a time, beside the journal, for a read at
-// now.
+// Grant extends the lease to end, for a read at now. It journals nothing.
 func (e Entry) Grant(end, now Time) {
 	e.shard.leases.grant(e.o, now)
 	e.o.setLive(end)
@@ -117,11 +117,11 @@ func (e Entry) Mark() {
 	e.shard.marked = append(e.shard.marked, e.o.id)
 }
 
-// maxIdleMarks is for how many marks a shard without any keeps room.
+// maxIdleMarks is the capacity, in marks, that a shard without any may keep.
 const maxIdleMarks = 1024
 
-// EachMarked visits the marked objects of a shard, under its lock. The mark of
-// an object goes if visit says so, or if the object is gone.
+// EachMarked visits the marked objects of a shard, under its lock. An object loses its
+// mark unless visit returns true, or when it is gone.
 func (s *Store) EachMarked(shard int, visit func(Entry) (keep bool)) {
 	sh := &s.shards[shard]
 	sh.mu.Lock()
@@ -179,12 +179,12 @@ type ReplicaList struct {
 	ID       ObjectID
 	Size     uint64        // bytes
 	Replicas []Descriptor  // readable ones only
-	LeaseTTL time.Duration // from before the call was sent
+	LeaseTTL time.Duration // counted from before the call was sent
 	Checksum *uint64       // as given at PutEnd, nil for none
 }
 
-// ReplicaList returns the object's readable replicas, for a reader who gets a
-// lease of so long.
+// ReplicaList returns the object's readable replicas, for a reader who gets a lease with
+// this TTL.
 func (e Entry) ReplicaList(lease time.Duration) ReplicaList {
 	return ReplicaList{
 		ID:       e.o.id,
@@ -213,8 +213,9 @@ func (sh *shard) there(hash uint64, tenant tenantID, key string) object {
 	return object{}
 }
 
-// settled returns the object under a key, none if there is none, or what to
-// wait for before that can be said. Needs the shard's lock.
+// settled returns the object under a key, none if there is none. Instead it returns a
+// channel to wait on while a change of the key, an eviction of the object or an unmount
+// of its memory has no outcome yet. Needs the shard's lock.
 func (s *Store) settled(sh *shard, tenant, key string) (object, <-chan struct{}) {
 	id, ok := s.tenants.find(tenant)
 	if !ok {
@@ -261,10 +262,11 @@ type Pending struct {
 	key     objectKey
 	id      ObjectID // of the object it marks, 0 for none
 	put     ObjectID // of the object it makes, 0 for none
-	inPlace bool     // that gets the memory of the one it marks
-	charge  *charge  // of the put, which it holds; nil for none
+	inPlace bool     // the object it makes gets the memory of the one it marks
+	charge  *charge  // what the put holds of a quota; nil for none
 	settled bool
-	// abandoned says that nobody waits for the answer with the object it makes.
+	// abandoned says that the answer with the object it makes reached nobody, see
+	// Store.Abandon.
 	abandoned bool
 	wait      chan struct{} // made by the first waiter, closed with the outcome
 }

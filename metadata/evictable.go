@@ -1,9 +1,9 @@
 package metadata
 
-// Evictable gives the objects that may be evicted, in the order of the journaled
-// ends of their leases: those complete in memory, without a hard pin and without
-// a replica in progress. It may be used while no commit is applied in between:
-// in the function given to Store.WithEvictable, and in Change.Apply.
+// Evictable gives the objects that may be evicted, in the order of the journaled ends of
+// their leases: those complete in memory, without a hard pin and without a replica in
+// progress. It is valid until the next commit is applied: in the function given to
+// Store.WithEvictable, and in Change.Apply.
 type Evictable struct{ s *Store }
 
 // WithEvictable calls f while no commit is applied. f takes a few milliseconds at
@@ -20,8 +20,8 @@ func (tx *Tx) Evictable() Evictable { return Evictable{tx.s} }
 // Now returns the time of the last commit.
 func (x Evictable) Now() Time { return x.s.now }
 
-// EndPins makes the soft pins that end at or before a time count no more: most of them,
-// the earliest first. It reports whether there are more.
+// EndPins ends soft pins whose time is at or before at, the earliest first, but no more
+// than most. It reports whether there are more.
 func (x Evictable) EndPins(at Time, most int) (more bool) {
 	for ; ; most-- {
 		end, ok := x.s.pinEnds.Min()
@@ -39,9 +39,10 @@ func (x Evictable) EndPins(at Time, most int) (more bool) {
 	}
 }
 
-// Tidy files objects anew whose leases were renewed, or whose soft pins have ended, so that
-// the next cutoff does not have to do it for all of them. It changes no state. It looks at
-// most objects or somewhat more, and ends as many pins; to be called again and again.
+// Tidy files objects anew whose leases were renewed, or whose soft pins have ended, so
+// that the next cutoff does not have to do it for all of them. It changes no state. A
+// call looks at about most objects of each index, and ends no more than most pins. Call
+// it again and again.
 func (s *Store) Tidy(most int) {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
@@ -50,15 +51,15 @@ func (s *Store) Tidy(most int) {
 	s.indexes[inPinned].tidy(s.now, most)
 }
 
-// Walk visits the objects whose journaled lease ends at or before a time: those
-// with a soft pin, or those without. It goes through spans of bucketWidth
-// milliseconds or less, oldest first; inside a span there is no order. visit may evict
-// the object it gets, and no other. done can end the walk between spans. Walk returns
-// the time through which it has visited everything.
+// Walk visits the objects whose journaled lease ends at or before a time: those with a
+// soft pin, or those without. It goes through spans of bucketWidth milliseconds or less,
+// oldest first; inside a span there is no order. visit may evict the object it gets, and
+// no other. done can end the walk between spans. Walk returns the time through which it
+// has visited everything.
 //
-// It also comes across objects whose leases were renewed since it was there, and files
-// them anew. After most of these it cuts itself short: the caller lets others have the
-// lock, and begins again.
+// It files anew the objects that it finds renewed since it was there last. When it would
+// file more than most of them, it returns with cut set: the caller gives the lock to
+// others, and begins again.
 func (x Evictable) Walk(pinned bool, until Time, most int, visit func(Candidate), done func() bool) (through Time, cut bool) {
 	return x.index(pinned).walk(until, most, func(o object) { visit(Candidate{o}) }, done)
 }
@@ -70,7 +71,7 @@ func (x Evictable) index(pinned bool) *stampIndex {
 	return &x.s.indexes[inUnpinned]
 }
 
-// A Candidate is an object that may be evicted. What it tells is journaled.
+// A Candidate is an object that may be evicted. All but Lock is about journaled state.
 type Candidate struct{ o object }
 
 // Ref returns what finds the object without its key.
@@ -82,7 +83,7 @@ func (c Candidate) ID() ObjectID { return c.o.id }
 // Deadline returns the end of the object's lease.
 func (c Candidate) Deadline() Time { return c.o.deadline }
 
-// Group returns what tells the object's group from others, nil for none.
+// Group returns a value that identifies the object's group, nil for none.
 func (c Candidate) Group() any {
 	if g := c.o.memberOf(); g != nil {
 		return g
@@ -93,7 +94,7 @@ func (c Candidate) Group() any {
 // SoftPinned reports whether a soft pin holds at a time.
 func (c Candidate) SoftPinned(at Time) bool { return c.o.softPinned(at) }
 
-// Lock locks the object's shard: for its lease as it was granted, which is not
+// Lock locks the object's shard, so that its lease as granted can be read, which is not
 // journaled.
 func (c Candidate) Lock() Entry {
 	sh := c.o.home()
@@ -140,8 +141,9 @@ func (s *Store) NewVictims() *Victims {
 	return v
 }
 
-// Claim makes a candidate a victim, and returns the bytes of memory that it holds,
-// unless the candidate or another member of its group is to be kept beyond a time.
+// Claim makes a candidate a victim and returns the bytes of memory that it holds, unless
+// eviction must spare it or another member of its group beyond a time. keptUntil is until
+// when it must.
 func (v *Victims) Claim(c Candidate, beyond, now Time) (bytes uint64, keptUntil Time) {
 	if g := c.o.memberOf(); g != nil {
 		keptUntil = v.decide(g, beyond, now)

@@ -13,8 +13,9 @@ type SegmentName struct {
 // each.
 const maxGone = 4096
 
-// gone are the names of the segments unmounted last, so that events which have their numbers
-// can be read. They are no part of the state: a store that was loaded since does not have them.
+// gone keeps the names of the segments unmounted last, so that people can read events
+// with their numbers. It is no part of the state: a store that was loaded since does not
+// have them.
 type gone struct {
 	names  map[segment.Number]SegmentName
 	oldest []segment.Number // first
@@ -32,8 +33,8 @@ func (g *gone) add(p *segmentState) {
 	g.oldest = append(g.oldest, p.Number)
 }
 
-// SegmentNames returns the names of segments by their numbers, of those that are mounted, or
-// were until lately. The others are left out.
+// SegmentNames returns the names of segments, given their numbers, that are mounted, or
+// were until lately. It leaves out the others.
 func (s *Store) SegmentNames(numbers []segment.Number) (list []SegmentName) {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()

@@ -7,22 +7,22 @@ import (
 	"github.com/understudy-store/understudy/metadata/slab"
 )
 
-// A group is the objects of one tenant that were put with the same group id. They
-// are leased together, and evicted together:
+// A group is the objects of one tenant that were put with the same group id. They are
+// leased together, and evicted together:
 //
 //   - The lease of each member lasts until the latest lease of all of them has ended.
 //     Nothing is journaled for that: it follows from the leases of the objects.
-//   - One cutoff evicts all members that can be evicted, or none. So a pass takes a
-//     group only if the journaled end of every member's lease lies under the cutoff.
-//     The pass journals later ends for those of other groups that do, as near misses.
+//   - One cutoff evicts all members that can be evicted, or none. So a pass takes a group
+//     only if the journaled end of every member's lease lies under the cutoff. If only some
+//     members' do, the pass journals the later end for these, as near misses.
 //
 // Members that cannot be evicted stay, as with the C++ master: those pinned hard, or
-// softly in a pass that spares soft pins, those without a readable replica in memory,
-// and those that are being copied, moved or put.
+// softly in a pass that spares soft pins, those without a readable replica in memory, and
+// those that are being copied, moved or put.
 //
-// A group is no part of the state; it is there while it has members. It has a bounded
-// number of them, as eviction looks at all, or takes them, while no commit is applied.
-// What is put beyond that makes another group of the name.
+// A group is no part of the state; it is there while it has members. The number of
+// members is bounded, because eviction looks at all of them, or takes them, while no
+// commit is applied. Objects that are put beyond it form another group of the same name.
 type group struct {
 	key     groupKey
 	members []slab.Ref // Store.applyMu
@@ -125,7 +125,7 @@ func (o object) victim() bool {
 	return o.has(flagVictim) || g != nil && g.evicting.Load()
 }
 
-// regroup drops the leases of groups that are in no object.
+// regroup resets the leases of groups to those that are journaled for their members.
 func (s *Store) regroup() {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
@@ -140,8 +140,8 @@ func (s *Store) regroup() {
 	}
 }
 
-// decide returns until when eviction must spare the members of a group. If that is
-// not beyond a time, they grant no lease from now on, until Release.
+// decide returns the time until which eviction must spare the members of a group. If that
+// is not beyond a time, they grant no lease from now on, until Release.
 func (v *Victims) decide(g *group, beyond, now Time) Time {
 	kept, decided := v.groups[g]
 	if decided {

@@ -2,9 +2,9 @@ package metadata
 
 import "sync/atomic"
 
-// interned gives values short names for as long as records use them: what has no pointer
-// cannot hold them itself. Values may be looked up by whoever may read a record with the
-// name; all else is guarded by Store.applyMu. The name of the zero value is 0.
+// interned gives values short names for as long as records use them, because records hold
+// no pointers. Whoever may read a record may look up the value of a name in it; all else
+// is guarded by Store.applyMu. The name of the zero value is 0.
 type interned[T comparable] struct {
 	names  map[T]uint32
 	uses   []int    // of each name
@@ -54,7 +54,7 @@ func (n *interned[T]) add(v T) (name uint32) {
 	return name
 }
 
-// drop takes a user of a name away, and with the last one the name.
+// drop takes a user of a name away. The last one takes the name along.
 func (n *interned[T]) drop(name uint32) {
 	if name == 0 {
 		return

@@ -10,8 +10,8 @@ import (
 	"github.com/understudy-store/understudy/metadata/slab"
 )
 
-// A key lies behind its object's record, and its memory is another object's once the
-// object is gone. This file has all uses of it in place; elsewhere it is a copy.
+// A key is stored behind its object's record, in memory that may belong to another object
+// once this one is gone. Only this file reads keys in place. All others get copies.
 
 // view returns the key in place. Neither it nor a part of it may be kept.
 func (o object) view() string {
@@ -28,7 +28,7 @@ func (o object) isUnder(tenant tenantID, key string) bool {
 // hashOfKey returns the key's part of the digest.
 func (o object) hashOfKey() uint64 { return xxh3.HashString(o.view()) }
 
-// hash returns what the object's entry in the table of keys is found by.
+// hash returns the hash under which byKey holds the object.
 func (o object) hash() uint64 { return o.s.hash.of(o.tenant, o.view()) }
 
 // change returns the mutation of the object's key that waits for its commit, nil for
@@ -40,8 +40,8 @@ func (sh *shard) change(o object) *Pending {
 	return sh.pending[objectKey{o.tenant, o.view()}]
 }
 
-// borrowed returns the object as a draft, for encoding, which ends before the lock is
-// given back: its key is the one in place.
+// borrowed returns the object as a draft whose key is the one in place. It is for
+// encoding, and must not be used after the lock is given back.
 func (o object) borrowed() draft {
 	return draft{
 		id: o.id, key: o.view(), tenant: o.tenant, flags: o.flags, client: o.writer(), size: o.size,
@@ -82,14 +82,14 @@ func (sh *shard) withID(id ObjectID) object {
 	return s.object(slab.Ref(sh.byID.Find(hashOfID(id), func(ref uint32) bool { return s.object(slab.Ref(ref)).id == id })))
 }
 
-// enter adds an object to the shard's tables, which have neither its key nor its id.
+// enter adds an object to the shard's tables. They must have neither its key nor its id.
 // Needs applyMu, and the shard's lock.
 func (sh *shard) enter(hash uint64, o object) {
 	sh.byKey.Insert(hash, uint32(o.ref), sh.store.hashOfKeyAt)
 	sh.byID.Insert(hashOfID(o.id), uint32(o.ref), sh.store.hashOfIDAt)
 }
 
-// strike takes an object out of the shard's tables. Needs the same.
+// strike takes an object out of the shard's tables. Needs applyMu, and the shard's lock.
 func (sh *shard) strike(o object) {
 	sh.byKey.Delete(o.hash(), uint32(o.ref), sh.store.hashOfKeyAt)
 	sh.byID.Delete(hashOfID(o.id), uint32(o.ref), sh.store.hashOfIDAt)

@@ -92,7 +92,7 @@ func figures(segments iter.Seq[*segmentState]) iter.Seq[SegmentStats] {
 	}
 }
 
-// Segments returns a list of EachSegment: some 170 bytes for each.
+// Segments returns the segments of EachSegment as a list, of some 170 bytes each.
 func (s *Store) Segments() []SegmentStats {
 	tree := s.mounted()
 	return slices.AppendSeq(make([]SegmentStats, 0, tree.Len()), figures(tree.Scan))

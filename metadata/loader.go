@@ -22,7 +22,7 @@ type Loader struct {
 	start  Seq
 	end    Seq
 	digest Digest           // of the state at end
-	number segment.Number   // last number given at end
+	number segment.Number   // last segment number assigned at end
 	alive  []segment.Number // mounted at end
 
 	// Quarantine at end; its segments may be mounted by the commits up to there.
@@ -159,8 +159,8 @@ func (l *Loader) readSegments(c *binenc.Coder) {
 	}
 }
 
-// readLocalDisks reads the SSDs, of which a snapshot of FirstRules that lists
-// them has one at least.
+// readLocalDisks reads the SSDs. A snapshot of FirstRules has no list of them rather than
+// an empty one.
 func (l *Loader) readLocalDisks(c *binenc.Coder) {
 	s := l.s
 	n := c.Count(18)
@@ -184,8 +184,8 @@ func (l *Loader) readLocalDisks(c *binenc.Coder) {
 	}
 }
 
-// minObjectBytes is what the least object takes: a client's id, a replica of two
-// bytes, and one byte for everything else.
+// minObjectBytes is the size of the smallest encoded object: a client's id, a replica of
+// two bytes, and one byte for everything else.
 const minObjectBytes = 26
 
 func (l *Loader) readShard(c *binenc.Coder, number uint16) {

@@ -9,12 +9,12 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// A client's SSD is a mount without memory: it has a number, as a segment has,
-// and takes its LOCAL_DISK replicas along when it is unmounted. Which file
-// holds an object is the client's own business.
+// A client's SSD is a mount without memory: it has a number, as a segment has, and takes
+// its LOCAL_DISK replicas along when it is unmounted. Which file holds an object is the
+// client's own business.
 //
-// Which objects wait to be copied is no state: the primary keeps that beside
-// the store.
+// Which objects wait to be copied is no part of the state: the primary keeps that outside
+// of the store.
 
 // localDisks are the mounted SSDs. Guarded by Store.applyMu.
 type localDisks struct {
@@ -67,7 +67,7 @@ func (e *MountLocalDisk) Apply(tx *Tx) error {
 	return nil
 }
 
-// Code goes through the fields.
+// Code encodes or decodes the fields.
 func (e *MountLocalDisk) Code(c *binenc.Coder) {
 	c.Tag(typeMountLocalDisk)
 	c.CodeFixed(e.Client[:])
@@ -94,13 +94,13 @@ func (e *SetOffloading) Apply(tx *Tx) error {
 	return nil
 }
 
-// Code goes through the fields.
+// Code encodes or decodes the fields.
 func (e *SetOffloading) Code(c *binenc.Coder) {
 	c.Tag(typeSetOffloading)
 	codeNumber(c, &e.Number)
 	c.CodeBool(&e.Offloading)
 	if c.Decoding() && c.Len() == 0 || !c.Decoding() && e.Capacity == 0 {
-		return // as before there could be one
+		return // the encoding before capacityRules
 	}
 	if binenc.CodeUvarint(c, &e.Capacity); e.Capacity == 0 {
 		c.Fail("a capacity of 0 bytes")
@@ -134,7 +134,7 @@ func (s *Store) unmountLocalDisk(p *segmentState) {
 	s.dropShare(p)
 }
 
-// Code goes through the fields.
+// Code encodes or decodes the fields.
 func (e *UnmountLocalDisk) Code(c *binenc.Coder) {
 	c.Tag(typeUnmountDisk)
 	codeNumber(c, &e.Number)
@@ -180,7 +180,7 @@ func (e *AddLocalDisk) Apply(tx *Tx) (answer error) {
 	return answer
 }
 
-// Code goes through the fields.
+// Code encodes or decodes the fields.
 func (e *AddLocalDisk) Code(c *binenc.Coder) {
 	c.Tag(typeAddLocalDisk)
 	codeRef(c, &e.Ref)
@@ -224,9 +224,9 @@ func (o object) takesCopyOn(number segment.Number, owner segment.ClientID, fromM
 	return nil
 }
 
-// PrepareMountLocalDisk decides the mounting of a client's SSD: nothing if it
-// is mounted just so already. Mounts must be decided one at a time, each after
-// the one before was applied; so must PrepareSetOffloading and PrepareSetCapacity.
+// PrepareMountLocalDisk decides the mounting of a client's SSD: nothing if it is already
+// mounted with this flag. Mounts must be decided one at a time, each after the one before
+// was applied; so must PrepareSetOffloading and PrepareSetCapacity.
 func (s *Store) PrepareMountLocalDisk(client segment.ClientID, offloading bool) *MountLocalDisk {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()

@@ -15,8 +15,8 @@ type Mount struct {
 
 	Spec     segment.Spec
 	Replaces []segment.Number
-	Claims   []Claim // what readers have leases on in those that it replaces
-	Peer     string  // that the segment counts for, on the node that decides; no part of the state
+	Claims   []Claim // ranges of replaced segments that readers have leases on
+	Peer     string  // the peer that the segment counts for, on the primary; no part of the state
 }
 
 // Apply mounts the segment under the next number.
@@ -28,7 +28,7 @@ func (e *Mount) Apply(tx *Tx) error {
 	s := tx.s
 	s.lastNumber++
 	p := s.mount(e.Spec, s.lastNumber, e.Peer)
-	defer s.pool.Add(p.Segment) // when what is claimed is busy: others place objects meanwhile
+	defer s.pool.Add(p.Segment) // once claimed ranges are busy: others place objects meanwhile
 	if tx.globalHas() {
 		return nil
 	}
@@ -67,14 +67,14 @@ func (s *Store) mount(spec segment.Spec, number segment.Number, peer string) *se
 	return p
 }
 
-// Code goes through the fields.
+// Code encodes or decodes the fields.
 func (e *Mount) Code(c *binenc.Coder) {
 	c.Tag(typeMount)
 	codeSpec(c, &e.Spec)
 	codeNumbers(c, &e.Replaces)
 	instance := e.Spec.Instance != 0
 	if c.Decoding() && c.Len() == 0 || !c.Decoding() && len(e.Claims) == 0 && !instance {
-		return // as before there could be any
+		return // the encoding before there were claims and instances
 	}
 	codeClaims(c, &e.Claims)
 	if c.Decoding() {
@@ -88,10 +88,10 @@ func (e *Mount) Code(c *binenc.Coder) {
 	}
 }
 
-// PrepareMounts decides the mounting of the first segments of a list: as many as
-// do not touch each other, and at most MaxMounts. For a segment that is mounted
-// just so already there is no change. The next mounts must be decided when these
-// were applied. An error is that of the first segment of the list.
+// PrepareMounts decides the mounting of the first segments of a list: as many as do not
+// touch each other, and at most MaxMounts. A segment that is already mounted with the
+// same properties needs no change. Decide the next mounts when these were applied. An
+// error is about the first segment of the list.
 //
 // Errors: as PrepareMount.
 func (s *Store) PrepareMounts(specs []segment.Spec) (changes []*Mount, decided int, err error) {
@@ -121,14 +121,14 @@ func (s *Store) PrepareMounts(specs []segment.Spec) (changes []*Mount, decided i
 // MaxMounts is how many segments are mounted together at most.
 const MaxMounts = 64
 
-// PrepareMount decides the mounting of a segment: nothing if it is mounted
-// just so already. Mounts that may touch each other must be decided one at a
-// time, each after the one before was applied.
+// PrepareMount decides the mounting of a segment. It returns nothing if the segment is
+// already mounted with the same properties. Mounts that may touch each other must be
+// decided one at a time, each after the one before was applied.
 //
 // Errors: InvalidParams for an invalid specification, and if the segments would have more
-// than MaxMounted bytes in all; Unavailable if it takes the place of more than MaxReplaced
-// others, or of memory that is claimed too often; SegmentExists for another place, or other properties,
-// under an id that the client has mounted.
+// than MaxMounted bytes in all; Unavailable if it would replace more than MaxReplaced
+// others, or if its endpoint has the most claims there can be; SegmentExists if the id is
+// mounted with other properties by this client, or at another place by another one.
 func (s *Store) PrepareMount(spec segment.Spec) (*Mount, error) { return s.prepareMount(spec, nil) }
 
 // prepareMount decides a mount that follows others in one commit.
@@ -171,15 +171,15 @@ func (s *Store) prepareMount(spec segment.Spec, ahead []*Mount) (*Mount, error) 
 	return e, nil
 }
 
-// MaxReplaced is how many segments the mounts of one commit take the place of at most: they
-// go with it, while others wait.
+// MaxReplaced bounds the segments that the mounts of one commit replace: it unmounts them
+// all while other commits wait.
 const MaxReplaced = 256
 
 // MaxMounted bounds the bytes of all mounted segments: sums of them must not overflow.
 const MaxMounted = uint64(1<<63 - 1)
 
-// mountedWith returns the bytes of all segments behind some mounts, and whether one more
-// keeps to MaxMounted. Needs applyMu.
+// mountedWith returns how many bytes the other segments will have once the mounts ahead,
+// and then more, are applied, and whether more fits MaxMounted besides. Needs applyMu.
 func (s *Store) mountedWith(ahead []*Mount, more *Mount) (sum uint64, ok bool) {
 	sum = s.QuotaCapacity()
 	gone := make(map[segment.Number]bool)
@@ -207,9 +207,9 @@ func (s *Store) FindSegment(id segment.ID) (segment.Number, bool) {
 	return 0, false
 }
 
-// Unmount takes a segment away, with every replica and quarantined range on
-// it, for every reader and in the digest at once. The objects that lose a
-// replica are tidied up by Sweep. It answers SegmentNotFound if it is gone.
+// Unmount takes a segment away, with every replica and quarantined range on it, for every
+// reader and in the digest at once. Sweep tidies up the objects that lose a replica. It
+// answers SegmentNotFound if the segment is gone.
 func (tx *Tx) Unmount(number segment.Number) error {
 	p := tx.s.segments[number]
 	if p == nil {

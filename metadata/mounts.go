@@ -10,7 +10,7 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// mounts finds the mounted segments by all that calls name them by. Guarded by
+// mounts indexes the mounted segments by everything that calls name them by. Guarded by
 // Store.applyMu.
 type mounts struct {
 	byNumber   *btree.BTreeG[*segmentState] // all of them; see Store.mounted
@@ -61,8 +61,8 @@ func byMount(a, b *segmentState) int { return cmp.Compare(a.Number, b.Number) }
 
 func byBase(a, b *segmentState) int { return cmp.Or(cmp.Compare(a.Base, b.Base), byMount(a, b)) }
 
-// removeFrom takes a segment out of a list that is in an order. The first of many, which
-// go one after the other when their owner does, goes without a move of the others.
+// removeFrom takes a segment out of a list that is in an order. It moves no others to
+// remove the first one: the segments of an owner that goes are removed in their order.
 func removeFrom[K comparable](lists map[K][]*segmentState, key K, p *segmentState, order func(a, b *segmentState) int) {
 	list := lists[key]
 	at, _ := slices.BinarySearchFunc(list, p, order)
@@ -77,8 +77,8 @@ func removeFrom[K comparable](lists map[K][]*segmentState, key K, p *segmentStat
 	}
 }
 
-// at returns the segments that share memory with one: the first of them, where there are
-// more than MaxReplaced.
+// at returns the segments that share memory with one: the first MaxReplaced+1, if there
+// are more than MaxReplaced.
 func (m *mounts) at(spec segment.Spec) []*segmentState {
 	there := m.byEndpoint[spec.Endpoint]
 	from, _ := slices.BinarySearchFunc(there, spec.Base, func(p *segmentState, base uint64) int {
@@ -104,8 +104,8 @@ func (s *Store) SegmentsOf(client segment.ClientID) []segment.Number {
 	return numbers
 }
 
-// EarlierMounts returns the numbers of the segments that other instances of a
-// client have mounted, in order. Of an instance of 0 nothing is known.
+// EarlierMounts returns the numbers of the segments that other instances of a client have
+// mounted, in order. It returns none for instance 0, which means not known.
 func (s *Store) EarlierMounts(client segment.ClientID, instance uint64) (numbers []segment.Number) {
 	if instance == 0 {
 		return nil
@@ -118,8 +118,8 @@ func (s *Store) EarlierMounts(client segment.ClientID, instance uint64) (numbers
 	return numbers
 }
 
-// NotMounted returns those of some segments that are not mounted, nor is another one of
-// the same process in their place.
+// NotMounted returns those of some segments that are not mounted, unless the same process
+// has another segment mounted in their place.
 func (s *Store) NotMounted(specs []segment.Spec) (missing []segment.Spec) {
 	for _, spec := range specs {
 		if !s.isMounted(spec) {
@@ -166,9 +166,9 @@ func (s *Store) OwnersOf(spec segment.Spec) (owners []segment.ClientID) {
 // maxOnHost is how many segments of a host a put tries first. Hosts lend few.
 const maxOnHost = 64
 
-// NamesOnHost returns the names of the segments of a client's host: of the maxOnHost that
-// were mounted first, one or more of each. An empty host stands for that of the client's
-// newest segment.
+// NamesOnHost returns the names of segments on a host: of the maxOnHost that were mounted
+// first. It may return a name more than once. An empty host stands for that of the
+// client's newest segment.
 func (s *Store) NamesOnHost(client segment.ClientID, host string) (names []string) {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()

@@ -32,18 +32,17 @@ const (
 	flagPending               // a prepared mutation waits for its commit
 	flagVictim                // marked by the eviction pass that waits for its commit
 	flagLeased                // a reader got a lease from this node; for LeaseCounts
-	flagAbandoned             // a reservation whose PutStart nobody was there to answer; primary only
-	flagGoes                  // in an index of what may be evicted, and has replicas in memory alone
+	flagAbandoned             // a reservation whose PutStart answer reached nobody; primary only
+	flagGoes                  // evictable, with replicas in memory only: its key goes with them
 )
 
-// An object is one put of one key, from its reservation to its removal: a handle of
-// what is stored of it. It must not outlive the lock under which it was found, as the
-// record may be another object's afterwards. What lasts is the object's id. The zero
-// value is no object.
+// An object is one put of one key, from its reservation to its removal. The Go value is a
+// handle: it must not outlive the lock under which it was found, as the record may be
+// another object's afterwards. What lasts is the object's id. The zero value is no
+// object.
 //
-// Guarded by its shard's lock; journaled fields change only while a commit is
-// applied (Store.applyMu), so code that holds applyMu may read them without
-// the shard's lock.
+// Guarded by its shard's lock; journaled fields change only while a commit is applied
+// (Store.applyMu), so code that holds applyMu may read them without the shard's lock.
 type object struct {
 	*record
 	s   *Store
@@ -59,7 +58,7 @@ type extra struct {
 	endpoint    unique.Handle[string] // of the first replica, if that is LocalDisk
 	diskPath    string
 	group       string
-	memberOf    *group // the group of that name, while the object is in the maps
+	memberOf    *group // the group of that name, while the shard has the object
 	at          int    // in the group's members
 	dataType    uint8
 	checksum    uint64
@@ -67,7 +66,8 @@ type extra struct {
 	transfer    *transfer // a copy or a move that is under way, nil for none
 }
 
-// describes reports whether there is more in it than replicas.
+// describes reports whether the extra has a disk path, a group, a data type or a
+// checksum.
 func (x *extra) describes() bool {
 	return x.diskPath != "" || x.group != "" || x.dataType != 0 || x.hasChecksum
 }
@@ -194,8 +194,8 @@ func (o object) setReplicas(replicas []replica) {
 // have one.
 func (o object) softPinned(at Time) bool { return o.soft() > at }
 
-// softPinLeft returns for how long the pin holds from a time on, or its length while
-// it has not begun.
+// softPinLeft returns how long the pin still holds at a time, or its whole length if it
+// has not begun.
 func (o object) softPinLeft(at Time) time.Duration {
 	if o.deadline == 0 {
 		return o.soft().Sub(0)

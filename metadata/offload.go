@@ -13,9 +13,9 @@ type OffloadSource struct {
 	Client segment.ClientID
 }
 
-// OffloadSources appends to dst the owners of the segments in which an object
-// has readable replicas, but for those whose SSD has a copy already. Whether
-// they have an SSD is not looked at.
+// OffloadSources appends to dst the owners of the segments in which an object has
+// readable replicas, but for those whose SSD has a copy already. It does not check
+// whether they have an SSD.
 func (s *Store) OffloadSources(dst []OffloadSource, ref Ref) []OffloadSource {
 	sh := &s.shards[ref.Shard]
 	sh.mu.Lock()
@@ -69,9 +69,10 @@ func (o object) copiedBy(client segment.ClientID) bool {
 	return false
 }
 
-// BeginCopy returns the key and the size in bytes of the object of a source, for
-// its client to copy. Eviction spares it until EndCopy, at most until a time. It
-// reports false if the client cannot copy it any more, or has, and during a move.
+// BeginCopy returns the key and the size in bytes of the object of a source, for its
+// client to copy. Eviction spares the object until EndCopy, at most until a time. It
+// reports false if the client cannot copy the object any more or has a copy, and during a
+// move.
 func (s *Store) BeginCopy(source OffloadSource, until Time) (key ObjectKey, size uint64, ok bool) {
 	sh := &s.shards[source.Shard]
 	sh.mu.Lock()
@@ -87,9 +88,9 @@ func (s *Store) BeginCopy(source OffloadSource, until Time) (key ObjectKey, size
 	return ObjectKey{s.tenants.name(o.tenant), o.key()}, o.size, true
 }
 
-// SpareForCopy has eviction spare an object that is to be copied to an SSD until
-// that is done, at most until a time. It reports false if one has it already, or
-// the object was spared so before: no client may keep memory full for longer.
+// SpareForCopy makes eviction spare an object until it is copied to an SSD, at most until
+// a time. It reports false if an SSD has the object already, or if it was spared before:
+// no client may keep memory full for longer.
 func (s *Store) SpareForCopy(ref Ref, until Time) bool {
 	sh := &s.shards[ref.Shard]
 	sh.mu.Lock()
@@ -119,8 +120,8 @@ type copying struct {
 	waited  bool // by SpareForCopy; then this stays until the object is on an SSD, or gone
 }
 
-// copied reports whether a client may be at work on a copy of an object. One that only
-// waits for that is not copied yet.
+// copied reports whether a client may be at work on a copy of an object. An object that
+// only waits for its copy does not count.
 func (sh *shard) copied(id ObjectID, now Time) bool {
 	c := sh.copying[id]
 	return len(c.clients) > 0 && c.until > now
@@ -151,8 +152,8 @@ func (s *Store) EndCopy(client segment.ClientID, key ObjectKey, id ObjectID) {
 	}
 }
 
-// voidCopies notes that a replica goes, and its memory to others: who copies the
-// object from there may have read their bytes.
+// voidCopies marks the copies that a client may be making from a replica that goes:
+// others may get its memory, so the client may have read their bytes.
 func (sh *shard) voidCopies(o object, r *replica) {
 	if r.kind != Memory || r.status != Complete {
 		return
@@ -164,9 +165,9 @@ func (sh *shard) voidCopies(o object, r *replica) {
 	}
 }
 
-// copyIsVoid reports whether the object has left memory of a client since that was
-// told to copy it. From then on no copy of the client is taken: which of them it
-// speaks of nobody knows.
+// copyIsVoid reports whether the object has left memory of a client since the client was
+// told to copy it. From then on no copy of that client is taken, as its reports do not
+// say which copy they mean.
 func (o object) copyIsVoid(sh *shard, client segment.ClientID) bool {
 	if slices.Contains(sh.copying[o.id].clients, copier{client, true}) {
 		return true
@@ -190,14 +191,13 @@ type Offloaded struct {
 	Endpoint string           // where the client is reached
 }
 
-// PrepareOffloaded decides what a copy comes down to: a replica, or nothing if
-// it is there already, just so. Besides it may return a channel to wait on.
+// PrepareOffloaded decides what becomes of a copy: a new replica, or no change if the
+// object has that replica already. Instead it may return a channel to wait on.
 //
-// Errors: ObjectNotFound, also when the key was put again since; ReplicaNotReady
-// for an object that the client has no readable replica of in its memory now, or
-// that has left some of its memory since it was told to copy it;
-// InvalidParams for a copy of another size, or when the object has MaxReplicas
-// of them.
+// Errors: ObjectNotFound, also when the key was put again since; ReplicaNotReady if the
+// client's memory has no readable replica of the object now, or the object has left some
+// of that memory since the client was told to copy it; InvalidParams for a copy of
+// another size, or when the object has MaxReplicas of them.
 func (s *Store) PrepareOffloaded(c Offloaded) (*AddLocalDisk, <-chan struct{}, error) {
 	sh := &s.shards[shardOf(c.Tenant, c.Key)]
 	sh.mu.Lock()

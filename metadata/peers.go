@@ -7,9 +7,10 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// peers count what each peer has of what all share. A peer is who made a change on this
-// node, an address or an identity. It is no part of the state: what another node has
-// decided counts for all together only, until its client pings or puts something here.
+// peers counts how much each peer has of what all peers share. A peer is whoever made a
+// change on this node: an address or an identity. None of this is part of the state. What
+// another node has decided counts for no peer, only in all, until its client pings or
+// puts something here.
 type peers struct {
 	mu      sync.Mutex // taken last
 	all     Use
@@ -43,8 +44,8 @@ func (u Use) plus(o Use) Use {
 // objectBytes is about what an object takes of this process's memory, apart from its key.
 const objectBytes = 150
 
-// longKey is the length above which a key counts for what its record takes: of those few
-// fit into a chunk of memory.
+// longKey is the length above which a key counts as what its record takes of its chunk of
+// memory: few such records fit in one.
 const longKey = 16 << 10
 
 // KeyBytes returns about what an object and its key take of this process's memory.
@@ -64,8 +65,9 @@ func (s *Store) Use(peer string) (all, own Use) {
 	return s.peers.all, s.peers.of[peer]
 }
 
-// TryAttribute counts for a peer what a client has that counts for nobody yet: what other
-// nodes have decided. It returns false, and counts nothing, while a commit is applied.
+// TryAttribute makes what other nodes have decided for a client, and what counts for no
+// peer so far, count for a peer. It returns false, and counts nothing, while a commit is
+// applied.
 func (s *Store) TryAttribute(client segment.ClientID, peer string) bool {
 	if !s.applyMu.TryLock() {
 		return false
@@ -81,7 +83,7 @@ func (s *Store) TryAttribute(client segment.ClientID, peer string) bool {
 	return true
 }
 
-// own counts more of a peer that counts for all already.
+// own counts for a peer what is already counted in all.
 func (p *peers) own(peer string, u Use) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,7 +97,7 @@ func (p *peers) unmounted(peer string, s segment.Spec) {
 	p.lent(peer, Use{Segments: -u.Segments, Mounted: -u.Mounted})
 }
 
-// lent counts more of a peer, and of all.
+// lent counts for a peer, and in all.
 func (p *peers) lent(peer string, u Use) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,8 +121,8 @@ func (p *peers) filed(client segment.ClientID, keyLength int, n int64) {
 	p.add(w.peer, Use{KeyBytes: bytes})
 }
 
-// put counts all that a client has for its peer: the first one from which it put
-// something, for as long as it has objects.
+// put makes all objects of a client count for a peer, unless they do for another one: the
+// first from which it put something, for as long as it has objects.
 func (p *peers) put(client segment.ClientID, peer string) {
 	if peer == "" {
 		return

@@ -16,14 +16,14 @@ type Promotion struct {
 	Metered   bool             // as in a Transfer
 }
 
-// PreparePromotion decides the start of a promotion, a transfer: nobody reads the
+// PreparePromotion decides the start of a promotion. That is a transfer: nobody reads the
 // range that it reserves before its client has said that the bytes are there.
 //
-// Errors: SegmentNotFound if the client has no SSD mounted; ObjectNotFound, also when
-// the key was put again since; ReplicaNotReady for an object that is in memory, or
-// about to be; ReplicaNotFound for one without a copy on the SSD; InvalidParams for
-// another size; NoAvailableHandle without room; those of the tenant's quota; Unavailable
-// while a node of the cluster does not know promotions.
+// Errors: SegmentNotFound if the client has no SSD mounted; ObjectNotFound, also when the
+// key was put again since; ReplicaNotReady for an object that is in memory, or about to
+// be; ReplicaNotFound for one without a copy on the SSD; InvalidParams for another size,
+// and for an object with MaxReplicas; NoAvailableHandle without room; those of the
+// tenant's quota; Unavailable while a node of the cluster does not know promotions.
 func (s *Store) PreparePromotion(p *Promotion) (*StartTransfer, <-chan struct{}, error) {
 	const op = "PromotionAllocStart"
 	if s.Rules() < promotionRules {

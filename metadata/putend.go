@@ -6,7 +6,7 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// A PutRef names a put that its writer goes on with.
+// A PutRef names a put that its writer ends or revokes.
 type PutRef struct {
 	Tenant   string
 	Key      string
@@ -16,11 +16,11 @@ type PutRef struct {
 	Request  uint64 // the caller's request id, 0 for none
 }
 
-// PreparePutEnd decides a PutEnd. It returns nothing at all if the replicas
-// are complete already.
+// PreparePutEnd decides a PutEnd. It returns nothing at all if the replicas are complete
+// already.
 //
-// Errors: ObjectNotFound, also when the key was put again since; IllegalClient
-// for a stranger's put; InvalidWrite if there is no such replica.
+// Errors: ObjectNotFound, also when the key was put again since; IllegalClient for
+// another client's put; InvalidWrite if there is no such replica.
 func (s *Store) PreparePutEnd(put PutRef, checksum *uint64) (*PutEnd, <-chan struct{}, error) {
 	sh, o, wait, err := s.writersObject(put)
 	defer sh.mu.Unlock()
@@ -80,9 +80,9 @@ type PutEnd struct {
 	Checksum *uint64 // nil for none
 }
 
-// Apply completes the replicas. The end of the lease becomes the time of this
-// commit, so no cutoff that was chosen before can reach the object. It answers
-// ObjectNotFound if the object is gone.
+// Apply completes the replicas. The end of the lease becomes the time of this commit,
+// plus a whole lease under Params.LeaseOnPutEnd, so no cutoff that was chosen before can
+// reach the object. It answers ObjectNotFound if the object is gone.
 func (e *PutEnd) Apply(tx *Tx) error {
 	return tx.onObject(e.Ref, e.pending, func(_ *shard, o object) {
 		term := tx.s.inForce.Load()
@@ -116,7 +116,7 @@ func (e *PutEnd) Apply(tx *Tx) error {
 	})
 }
 
-// Code goes through the fields.
+// Code encodes or decodes the fields.
 func (e *PutEnd) Code(c *binenc.Coder) {
 	c.Tag(typePutEnd)
 	codeRef(c, &e.Ref)
@@ -137,10 +137,11 @@ type Drop struct {
 	Partial Change
 }
 
-// PreparePutRevoke decides a PutRevoke, which drops nothing if it is repeated.
+// PreparePutRevoke decides a PutRevoke. It drops nothing if the call is a repeat.
 //
-// Errors: ObjectNotFound, IllegalClient, InvalidWrite if a chosen replica is
-// not in progress or there is none.
+// Errors: ObjectNotFound, IllegalClient, InvalidWrite if a chosen replica is not in
+// progress or there is none; Unavailable while too many numbered calls are remembered
+// (Applied).
 func (s *Store) PreparePutRevoke(put PutRef) (Drop, <-chan struct{}, error) {
 	sh, o, wait, err := s.writersObject(put)
 	defer sh.mu.Unlock()
@@ -154,7 +155,7 @@ func (s *Store) PreparePutRevoke(put PutRef) (Drop, <-chan struct{}, error) {
 	}
 	processing, complete := o.selected(put.Selector)
 	if processing == 0 && complete == 0 && put.Request != 0 && put.ID != 0 {
-		return Drop{}, nil, nil // it revoked some replicas, and is repeated: no other is left of them
+		return Drop{}, nil, nil // a repeat: the first call revoked the chosen replicas
 	}
 	if processing == 0 || complete > 0 {
 		return Drop{}, nil, errs.InvalidWrite
@@ -183,7 +184,7 @@ func (e *RevokeReplicas) Apply(tx *Tx) error {
 	})
 }
 
-// Code goes through the fields.
+// Code encodes or decodes the fields.
 func (e *RevokeReplicas) Code(c *binenc.Coder) {
 	c.Tag(typeRevokeReplicas)
 	codeRef(c, &e.Ref)
@@ -204,7 +205,7 @@ func (e *Discard) Apply(tx *Tx) error {
 	})
 }
 
-// Code goes through the fields.
+// Code encodes or decodes the fields.
 func (e *Discard) Code(c *binenc.Coder) {
 	c.Tag(typeDiscard)
 	codeRef(c, &e.Ref)

@@ -9,11 +9,11 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// The Prepare methods are the primary's: they decide a change against the
-// committed state, mark what it touches, and return it for the journal. The
-// change takes effect when Apply gets it in a commit; until then, or until
-// Abort, no other change to the same key is prepared: such a call returns a
-// channel that is closed with the outcome, and is made again then.
+// The Prepare methods are the primary's: they decide a change against the committed
+// state, mark what it touches, and return it for the journal. The change takes effect
+// when Apply gets it in a commit. Until then, or until Abort, no other change to the same
+// key is prepared: a call for one gets a channel that is closed with the outcome, and is
+// made again after that.
 //
 // now is the primary's cluster time.
 
@@ -26,11 +26,12 @@ type Put struct {
 	Request   uint64 // the caller's request id, 0 for none
 	Replicas  int    // memory replicas wanted; one is enough
 	Preferred []string
-	DiskPath  string // adds a disk replica unless empty (but see alike), in a file of this name, a dot and the object's id
+	DiskPath  string // of a disk replica, whose file has the id as suffix; empty for none. See alike
 	SoftPin   time.Duration
 	HardPin   bool
 	Group     string
-	// Grouped says that an upsert without a Group asks for an object in none.
+	// Grouped says that an empty Group is meant: an upsert then asks for an object in no
+	// group.
 	Grouped  bool
 	DataType uint8
 	// Unnumbered says that the caller's protocol has no request ids: the client
@@ -38,29 +39,30 @@ type Put struct {
 	Unnumbered bool
 	// Upsert says that the put replaces what is under the key, see displaceable.
 	Upsert bool
-	// KeepSoftPin has an upsert keep what is left of the soft pin that it replaces.
+	// KeepSoftPin makes an upsert keep what is left of the soft pin of the object that it
+	// replaces.
 	KeepSoftPin bool
 	// Own is a reservation of the key that the same call has made, 0 for none: an
 	// Unnumbered upsert may replace it.
 	Own  ObjectID
-	Peer string // that the put counts for, empty for none
-	// Refused is why the put may add no key, nil if it may. A repeated put, and one that
-	// replaces an object, are taken all the same.
+	Peer string // the peer that the put counts for, empty for none
+	// Refused is why the put must not add a key, nil if it may. A repeated put, and one
+	// that replaces an object, are accepted nevertheless.
 	Refused error
-	// Metered has the tenant's quota admit the put. What the put replaces is its
-	// tenant's to use again.
+	// Metered makes the put count against its tenant's quota. The bytes of the object
+	// that it replaces count as free.
 	Metered bool
 }
 
-// PreparePutStart decides a PutStart. Besides a change to commit or a channel
-// to wait on, it may return the object: the reservation that the same request
-// made before.
+// PreparePutStart decides a PutStart. It returns a change to commit, a channel to wait
+// on, or the reservation that the same request made before.
 //
-// Errors: what displaceable returns; ObjectNotFound for a repeated call whose put
-// was made, and replaced by another one before its end; NoAvailableHandle if no
-// segment has room, or there is none for a record (HasRecordRoom); Unavailable if the
-// term has run out of ids; for a Metered put TenantNotRegistered, and
-// TenantQuotaExceeded, which eviction of the tenant's objects can help.
+// Errors: InvalidKey for a key that not every node can read; put.Refused; what
+// displaceable returns; ObjectNotFound for a repeated call whose put was made, and
+// replaced by another one before its end; NoAvailableHandle if no segment has room, or
+// there is none for a record (HasRecordRoom); Unavailable if the term has run out of ids;
+// for a Metered put TenantNotRegistered, and TenantQuotaExceeded, which eviction of the
+// tenant's objects can help.
 func (s *Store) PreparePutStart(put *Put, now Time) (*PutStart, *Object, <-chan struct{}, error) {
 	if err := s.checkKey(put.Key); err != nil {
 		return nil, nil, nil, err
@@ -117,8 +119,8 @@ func (s *Store) PreparePutStart(put *Put, now Time) (*PutStart, *Object, <-chan 
 	return e, nil, nil, nil
 }
 
-// admissible returns why a put may not have its key, under which old is, if anything, or
-// nil.
+// admissible returns why a put must not have its key, or nil. old is the object under the
+// key, if there is one.
 func (s *Store) admissible(sh *shard, put *Put, old object, now Time) error {
 	if old.none() && put.Refused != nil {
 		return put.Refused
@@ -131,8 +133,8 @@ func (s *Store) admissible(sh *shard, put *Put, old object, now Time) error {
 	return s.checkRoom(!old.none())
 }
 
-// meter has the tenant's quota admit a Metered put, but for the memory of an object
-// that it replaces.
+// meter charges a Metered put to its tenant's quota, less the memory of the object that
+// it replaces.
 func (s *Store) meter(e *PutStart, put *Put, old object) (err error) {
 	if !put.Metered || e.InPlace {
 		return nil
@@ -145,20 +147,20 @@ func (s *Store) meter(e *PutStart, put *Put, old object) (err error) {
 	return err
 }
 
-// mayReplace reports whether a put may replace a reservation before its time:
-// one of the same client and term, whose first answer never left (see Abandon).
-// An earlier term may have answered; a PutEnd of that writer, which names the key
+// mayReplace reports whether a put may replace a reservation before the discard timeout:
+// one of the same client and term whose answer reached nobody (see Abandon). The answer
+// of an earlier term may have arrived: a PutEnd of that writer, which names the key
 // alone, would complete the new put.
 func (put *Put) mayReplace(old object, term Term) bool {
 	return put.Unnumbered && old.writer() == put.Client && old.has(flagAbandoned) && old.id.Term() == term
 }
 
-// Abandon notes that the answer with a reservation reached nobody, whether it is
-// committed yet or not: its client may replace it with a put that is Unnumbered.
-// An object that is not there, or is readable, stays as it is.
+// Abandon notes that the answer with a reservation reached nobody, whether or not the
+// reservation is committed yet: its client may replace it with a put that is Unnumbered.
+// Abandon does nothing if the object is gone or readable.
 //
-// The mark is this node's own and no part of the state. It goes when the
-// object is finished or replaced, and counts in its term only.
+// The mark is this node's own and no part of the state. It goes when the object is
+// finished or replaced, and counts in its term only.
 func (s *Store) Abandon(tenant, key string, id ObjectID) {
 	sh := &s.shards[shardOf(tenant, key)]
 	sh.mu.Lock()
@@ -218,16 +220,16 @@ type PutStart struct {
 	HardPin    bool
 	Group      string
 	DataType   uint8
-	Replaces   ObjectID // the abandoned reservation it discards, 0 for none
-	// Upsert says that it discards a readable object too. Before upsertRules it and
-	// what follows are zero.
+	Replaces   ObjectID // the object that it replaces, mostly an abandoned reservation; 0 for none
+	// Upsert says that the replaced object was readable. Upsert and the fields behind it
+	// are zero before upsertRules.
 	Upsert     bool
-	InPlace    bool // the object's memory replicas, which are Placements, are written anew
+	InPlace    bool // Placements are memory of the replaced object, to be written anew
 	LeaseUntil Time // as in a Removal
 
 	pending *Pending
 	charge  *charge // nil for none
-	peer    string  // as in a Put; empty on a node that follows
+	peer    string  // as in a Put; empty on a follower
 }
 
 // A Placement is the range of one memory replica.
@@ -235,8 +237,8 @@ type Placement struct {
 	Segment segment.Number
 	Range   segment.Range
 
-	held *segment.Segment // not nil: this node has prepared it; its allocator has the range busy
-	left bool             // out when the put was applied here: the segment had gone
+	held *segment.Segment // set on the node that prepared it: the range is busy in its allocator
+	left bool             // set by Apply on this node if the segment was gone
 }
 
 // Apply inserts the reservation. It answers NoAvailableHandle if every segment
@@ -291,8 +293,8 @@ func (e *PutStart) Apply(tx *Tx) error {
 	return nil
 }
 
-// place makes the replicas, with their ranges busy on this node, leaving out
-// segments that are gone. An upsert in place has the ranges of the object before it.
+// place makes the replicas and their ranges busy on this node. It leaves out segments
+// that are gone. An upsert in place keeps the ranges of the object that it replaces.
 func (e *PutStart) place(tx *Tx, old object) []replica {
 	replicas := make([]replica, 0, len(e.Placements)+1)
 	placements := e.Placements
@@ -334,8 +336,8 @@ func (e *PutStart) Abort(*Store) {
 	e.pending.resolve()
 }
 
-// giveBack frees the ranges that this node has taken for the put, but not those of an
-// object.
+// giveBack frees the ranges that this node allocated for the put. An upsert in place
+// allocated none.
 func (e *PutStart) giveBack() {
 	if !e.InPlace {
 		giveBack(e.Placements)
@@ -377,7 +379,7 @@ func placed(placements []Placement, size uint64) []Descriptor {
 	return list
 }
 
-// Code goes through the fields.
+// Code encodes or decodes the fields.
 func (e *PutStart) Code(c *binenc.Coder) {
 	c.Tag(typePutStart)
 	follows := c.Optional(e.Request != 0, e.DiskPath != "", e.SoftPin != 0, e.HardPin, e.Group != "", e.DataType != 0, e.Replaces != 0, e.Upsert)
@@ -419,12 +421,12 @@ type idSource struct {
 	next uint64
 }
 
-// StartIDs makes the store give object ids of a term, which must be new, or none
-// for 0.
+// StartIDs makes the store assign object ids of a term, which must be new; 0 makes it
+// assign none.
 func (s *Store) StartIDs(term Term) { s.StartIDsAfter(term, 0) }
 
-// StartIDsAfter is StartIDs for the ids of a term whose counters are higher than one, which
-// is at most MaxCounter.
+// StartIDsAfter is StartIDs with counters above the given one, which is at most
+// MaxCounter.
 func (s *Store) StartIDsAfter(term Term, counter uint64) {
 	s.ids.mu.Lock()
 	defer s.ids.mu.Unlock()

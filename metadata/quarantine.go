@@ -6,27 +6,27 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// A quarantined range was freed, but somebody may still read or write there:
-// it is given to nobody before the time until. Quarantine is part of the
-// state, so that a promoted follower honours it.
+// A quarantined range was freed, but somebody may still read or write there: nobody gets
+// it before until. Quarantine is part of the state, so that a promoted follower honours
+// it.
 type quarantined struct {
 	until   Time
 	segment *segmentState
 	rng     segment.Range
-	// discarded says that it was of an abandoned put. It is for metrics alone, and a
-	// snapshot leaves it out.
+	// discarded says that an abandoned put had the range. It is for metrics alone, and
+	// not in a snapshot.
 	discarded bool
 }
 
 func (q quarantined) bytes() uint64 { return q.segment.Bytes(q.rng.Length) }
 
-// quarantineSlice bounds the ranges that leave with one commit, and those that one commit
-// begins to count as "soon": one that leaves costs some 200 ns. The rest follows with the
-// next commits, which a writer makes without delay (Store.Releasing).
+// quarantineSlice bounds how many ranges leave with one commit, and how many one commit
+// begins to count as "soon": each that leaves costs some 200 ns. The rest follows with
+// the next commits, which a writer makes at short intervals (Store.Releasing).
 const quarantineSlice = 4096
 
-// quarantineShare bounds them as well if that is more: a share of all ranges in
-// quarantine. A commit may add some 10,000, which would pile up.
+// quarantineShare raises that bound to a share of all ranges in quarantine, one in so
+// many. A commit may add some 10,000, which would pile up.
 const quarantineShare = 64
 
 // A waitingList is the ranges of one segment in quarantine, ordered by the time they leave.
@@ -48,10 +48,12 @@ func earlier(q, o quarantined) bool {
 	return q.rng.Offset < o.rng.Offset
 }
 
-// beginOf is in front of all ranges that leave at a time, and behind those before.
+// beginOf sorts in front of all ranges that leave at a time, and behind those that leave
+// before.
 func beginOf(until Time) quarantined { return quarantined{until: until} }
 
-// leaves returns when a range leaves, which is not never.
+// leaves returns when a range leaves. It is never equal to never, which stands for no
+// range.
 func (q quarantined) leaves() Time { return min(q.until, never-1) }
 
 // soon reports whether a range of the list counts as soon.
@@ -66,7 +68,7 @@ func (w *waitingList) min() (quarantined, Time) {
 	return first, first.leaves()
 }
 
-// countDiscard counts a range that was abandoned, or one less.
+// countDiscard adds by to the number of abandoned ranges, if this is one.
 func (w *waitingList) countDiscard(r quarantined, by int64) {
 	if r.discarded {
 		w.discards += by
@@ -74,7 +76,7 @@ func (w *waitingList) countDiscard(r quarantined, by int64) {
 	}
 }
 
-// A turn is a segment in a queue, which is ordered by times, and at one time by numbers.
+// A turn is a segment in a queue, which is ordered by time, then by segment number.
 type turn struct {
 	at      Time
 	segment *segmentState
@@ -93,7 +95,8 @@ func newQueue() queue {
 	return queue{btree.NewBTreeGOptions(turn.before, btree.Options{NoLocks: true})}
 }
 
-// move gives a segment another time, and sets it; never stands for "not in the queue".
+// move changes the time of a segment in the queue, and *from to it; never stands for "not
+// in the queue".
 func (q queue) move(p *segmentState, from *Time, to Time) {
 	if *from == to {
 		return
@@ -106,12 +109,12 @@ func (q queue) move(p *segmentState, from *Time, to Time) {
 	}
 }
 
-// A quarantine holds the ranges of each segment, and finds the next one of all to leave: the
-// order is by the time, the number of the segment and the offset. Guarded by Store.applyMu.
+// A quarantine holds the ranges of each segment. They leave in the order of their time,
+// the number of their segment and their offset. Guarded by Store.applyMu.
 //
-// It also knows which of them leave within the lease TTL ("soon"): eviction
-// counts those as free, or a takeover of a full cache, which quarantines all
-// that it evicts, would go on to evict everything (design section 7).
+// It also knows which of them leave within the lease TTL ("soon"): eviction counts those
+// as free. Otherwise a takeover of a full cache, which quarantines all that it evicts,
+// would go on to evict everything (design section 7).
 type quarantine struct {
 	leaving queue // the segments by their first range
 	coming  queue // the segments by their first range that does not count as soon
@@ -167,8 +170,8 @@ func (p *segmentState) countWaiting() int {
 	return p.waiting.ranges.Len()
 }
 
-// countOpen counts the bytes of a segment among the open ones from now on; or, if it is
-// open no more, not.
+// countOpen adds the quarantined bytes of a segment to those of open ones, or subtracts
+// them when it is open no more.
 func (q *quarantine) countOpen(p *segmentState, open bool) {
 	bytes, soon := p.quarantined.Load(), p.leavingSoon.Load()
 	if !open {
@@ -242,10 +245,9 @@ func (q *quarantine) due(now Time) bool {
 	return ok && next.at <= now
 }
 
-// moveHorizon counts as soon what leaves up to the new horizon, and nothing
-// else: a term with a shorter TTL moves it back. If very many ranges come within the
-// horizon at once, some of them are counted by the next calls: it returns whether there
-// are such.
+// moveHorizon makes what leaves up to the new horizon count as soon, and nothing else: a
+// term with a shorter TTL moves it back. If very many ranges come within the horizon at
+// once, it leaves some to the next calls, and returns true.
 func (q *quarantine) moveHorizon(horizon Time) (more bool) {
 	if horizon < q.horizon {
 		q.leaving.turns.Scan(func(t turn) bool {
@@ -266,8 +268,8 @@ func (q *quarantine) moveHorizon(horizon Time) (more bool) {
 	}
 }
 
-// countSoon counts as soon what is in front of an end, but for more than so many ranges.
-// It returns how many it counted.
+// countSoon counts ranges in front of end as soon, at most so many. It returns how many
+// it counted.
 func (q *quarantine) countSoon(p *segmentState, end quarantined, most int) (n int) {
 	w, next := p.waiting, never
 	w.ranges.Ascend(w.uncounted, func(r quarantined) bool {
@@ -283,7 +285,7 @@ func (q *quarantine) countSoon(p *segmentState, end quarantined, most int) (n in
 	return n
 }
 
-// uncount counts what is behind a begin as soon no more.
+// uncount makes the ranges from begin on count as soon no more.
 func (q *quarantine) uncount(p *segmentState, begin quarantined) {
 	w := p.waiting
 	var first *quarantined

@@ -66,8 +66,8 @@ func (q *quotas) resize(bytes int64) {
 	q.stale = true
 }
 
-// refresh computes the effective quotas: what was asked for, or a share of the
-// memory where there is less of it. Needs the lock.
+// refresh computes the effective quotas: those that were set, or shares of the memory if
+// they add up to more. Needs the lock.
 func (s *Store) refresh(q *quotas) {
 	if !q.stale {
 		return
@@ -109,10 +109,11 @@ type charge struct {
 	q     *quotas
 	id    tenantID
 	bytes int64
-	goes  int64 // bytes that are free for it only once what it replaces has gone
+	goes  int64 // bytes that it may hold only once what it replaces has gone
 }
 
-// raise has the charge hold all bytes of the change, before what it replaces goes.
+// raise makes the charge hold all bytes of the change. It comes before what the change
+// replaces goes.
 func (c *charge) raise() {
 	if c == nil {
 		return
@@ -149,8 +150,8 @@ func (s *Store) registered(tenant string) (tenantID, error) {
 	return id, nil
 }
 
-// admit charges a tenant for replicas of a size, in place of bytes that go with the
-// same change. Errors: TenantNotRegistered, TenantQuotaExceeded.
+// admit charges a tenant for replicas of a size, less the bytes that go with the same
+// change. Errors: TenantNotRegistered, TenantQuotaExceeded.
 func (s *Store) admit(tenant string, size, replicas, goes uint64) (*charge, error) {
 	q := &s.quotas
 	q.mu.Lock()
@@ -265,8 +266,8 @@ func (s *Store) MoreQuotas() bool {
 	return s.quotas.more
 }
 
-// PrepareSetQuota decides a tenant's quota in bytes, or its end for 0. Until that is
-// applied or aborted the tenant gets no memory.
+// PrepareSetQuota decides a tenant's quota in bytes, or its end for 0. Until an end is
+// applied or aborted, the tenant gets no memory.
 //
 // Errors: InvalidParams for more than MaxQuota, and for more than MaxQuotas tenants;
 // ObjectNotFound for the end of a quota that is not there, TenantNotEmpty while its
@@ -306,7 +307,7 @@ type SetQuota struct {
 
 	Tenant string
 	Bytes  uint64
-	More   bool // of several that are set together others follow, if need be from the next primary
+	More   bool // others of the same list of quotas follow, if need be from the next primary
 }
 
 // Apply sets the quota.
@@ -360,7 +361,7 @@ func quotaTerm(tenant string, bytes uint64) Digest {
 	return finish(mix(mix(seedQuota, xxh3.HashString(tenant)), bytes))
 }
 
-// Code goes through the fields.
+// Code encodes or decodes the fields.
 func (e *SetQuota) Code(c *binenc.Coder) {
 	c.Tag(typeSetQuota)
 	e.code(c)

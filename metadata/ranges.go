@@ -40,14 +40,14 @@ type SegmentRanges struct {
 // rangeParts are the parts of a list of ranges: each shard, and the quarantine.
 const rangeParts = ShardCount + 1
 
-// Ranges goes through the ranges of a segment (of all, for the nil id) that are not
-// free, part by part, with where the state stood when the part was copied. A part has
-// its ranges by segment, in the order in which these were mounted, and by offset; a
-// segment comes up in many parts, one without busy ranges in none.
+// Ranges goes through the ranges of a segment (of all, for the nil id) that are not free,
+// part by part, with where the state stood when the part was copied. A part has its
+// ranges by segment, in the order in which these were mounted, and by offset; a segment
+// comes up in many parts, one without busy ranges in none.
 //
-// As of a snapshot, a commit waits while one part is copied at most, and no more than a
-// part is in memory. If the state changes meanwhile, an object that was moved may
-// be in two parts, or in none. Ranges that a change still under way has taken are not in it.
+// As with a snapshot, a commit waits at most while one part is copied, and no more than a
+// part is in memory. If the state changes meanwhile, an object that was moved may be in
+// two parts, or in none. Ranges of changes that are not applied yet are left out.
 //
 // It is for drills that check from outside, and for operators.
 func (s *Store) Ranges(only segment.ID) iter.Seq2[[]SegmentRanges, Position] {

@@ -17,7 +17,8 @@ func (s *Store) Inspect(tenant, key string) (Object, error) {
 	return s.describe(o), nil
 }
 
-// Blocks are why an object stays, for people. They are empty if it need not.
+// Blocks say, to people, why an object cannot be removed or evicted now. A reason is
+// empty if nothing prevents it.
 type Blocks struct {
 	Removal  string // by a call that is not forced
 	Eviction string

@@ -22,10 +22,10 @@ type record struct {
 	rng      segment.Range // of the first replica
 	client   uint32        // the writer, as Store.clients has it
 	tenant   tenantID
-	more     uint32 // in the shard's extras, 0 for nearly all objects
+	more     uint32 // index in the shard's extras, 0 for nearly all objects
 	where    uint16 // the shard, and what stands behind the record; never changes
 	flags    uint16
-	keyBytes uint16    // but for hasLongKey
+	keyBytes uint16    // length of the key, but for hasLongKey
 	is       uint8     // kind and status of the first replica
 	index    indexKind // that the object is in; guarded by Store.applyMu
 
@@ -60,18 +60,18 @@ type draft struct {
 	extra    *extra // nil for none
 }
 
-// HasRecordRoom reports whether there is room for the records of new keys: an eighth of
-// what all may take. What is left is for changes that are prepared, for puts that replace
-// an object (see checkRoom), and for pieces: a node that has been there for longer has
-// more of them.
+// HasRecordRoom reports whether there is room for the records of new keys. They may not
+// use the last eighth of what records may take: that is for prepared changes, for puts
+// that replace an object (see checkRoom), and for fragmentation, of which a node has the
+// more the longer it runs.
 func (s *Store) HasRecordRoom() bool {
 	free, limit := s.slab.Room()
 	return free >= limit/8
 }
 
-// checkRoom refuses a put while there is little room for records. One that replaces an
-// object frees a record before it makes one, but of another size perhaps: it may have
-// half of what is kept from new keys.
+// checkRoom refuses a put while there is little room for records. A put that replaces an
+// object frees a record before it makes one, but perhaps of another size: it may use half
+// of what is kept from new keys.
 func (s *Store) checkRoom(replaces bool) error {
 	free, limit := s.slab.Room()
 	if s.HasRecordRoom() || replaces && free >= limit/16 {
@@ -141,7 +141,7 @@ func (o object) home() *shard { return &o.s.shards[o.shard()] }
 
 func (o object) shard() uint16 { return o.where & shardBits }
 
-// name returns what finds the object later.
+// name returns the reference that finds the object later.
 func (o object) name() Ref { return Ref{o.shard(), o.id} }
 
 // writer returns the client that put the object.
@@ -164,7 +164,7 @@ func (o object) soft() Time {
 	return *o.softAt()
 }
 
-// setSoft changes a soft pin. One with which the object was not put cannot be set.
+// setSoft changes the soft pin of an object that was put with one.
 func (o object) setSoft(at Time) { *o.softAt() = at }
 
 func (o object) softAt() *Time {
@@ -202,8 +202,8 @@ func (o object) extra() *extra {
 	return o.home().extras[o.more]
 }
 
-// needExtra returns it, and gives the object one if it has none. Needs applyMu, and the
-// shard's lock.
+// needExtra returns the object's extra, and makes one if there is none. Needs applyMu,
+// and the shard's lock.
 func (o object) needExtra() *extra {
 	if o.more == 0 {
 		o.more = o.home().keep(new(extra))
@@ -211,7 +211,8 @@ func (o object) needExtra() *extra {
 	return o.extra()
 }
 
-// keep adds to the extras, and returns the number. Needs applyMu, and the shard's lock.
+// keep adds an extra to the shard, and returns its index. Needs applyMu, and the shard's
+// lock.
 func (sh *shard) keep(x *extra) uint32 {
 	if n := len(sh.spareExtras); n > 0 {
 		at := sh.spareExtras[n-1]
@@ -226,7 +227,7 @@ func (sh *shard) keep(x *extra) uint32 {
 	return uint32(len(sh.extras) - 1)
 }
 
-// discard takes out of the extras. Needs applyMu, and the shard's lock.
+// discard takes an extra out of the shard. Needs applyMu, and the shard's lock.
 func (sh *shard) discard(at uint32) {
 	sh.extras[at] = nil
 	sh.spareExtras = append(sh.spareExtras, at)

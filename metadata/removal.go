@@ -77,7 +77,7 @@ func (tx *Tx) removeObject(sh *shard, r *Removal) bool {
 	existed := o.exists()
 	tx.drop(sh, o, r.LeaseUntil)
 	if existed {
-		tx.remember(r.Request) // before the lock is gone: who repeats the call finds one or the other
+		tx.remember(r.Request) // under the lock: a repeated call finds the object or the request
 	}
 	return existed
 }
@@ -89,10 +89,9 @@ func (tx *Tx) remember(request uint64) {
 	}
 }
 
-// Applied reports whether a removal with a request id was applied, or a put with
-// it was replaced, so that the call is a repeated one. The shard of its key must be
-// locked. It fails with Unavailable for a new request when MaxRequests are
-// remembered.
+// Applied reports whether a call with a request id is a repeat: its removal was applied,
+// or its put was replaced by another one. The shard of its key must be locked. It fails
+// with Unavailable for a new request when MaxRequests are remembered.
 func (s *Store) Applied(request uint64) (bool, error) {
 	if request == 0 {
 		return false, nil
@@ -100,11 +99,10 @@ func (s *Store) Applied(request uint64) (bool, error) {
 	return s.requests.has(request)
 }
 
-// PrepareClear decides the clearing of an object's replicas on the segments of
-// a name, or of all its replicas if the name is empty. It drops nothing, as the
-// C++ master does, of whatever may not be cleared: a missing key, another
-// client's, a leased one, one in progress or in a transfer, one without a replica
-// there.
+// PrepareClear decides the clearing of an object's replicas on the segments of a name, or
+// of all its replicas if the name is empty. As the C++ master does, it drops nothing of
+// an object that may not be cleared: one that is missing, another client's, leased, in
+// progress, in a transfer, or without a replica there.
 func (s *Store) PrepareClear(tenant, key string, client segment.ClientID, name string, now Time) (Drop, <-chan struct{}) {
 	sh := &s.shards[shardOf(tenant, key)]
 	sh.mu.Lock()
@@ -147,12 +145,13 @@ func (s *Store) PrepareClear(tenant, key string, client segment.ClientID, name s
 	return Drop{Partial: e}, nil
 }
 
-// PrepareEvictDisk decides what becomes of an object when a client has deleted its
-// file. There is nothing to change without such a replica: one on the client's own
-// SSD, or a Disk replica that the client has finished. The call names the key alone, so
+// PrepareEvictDisk decides what becomes of an object when a client has deleted its file.
+// It changes nothing unless the object has such a replica: one on the client's own SSD,
+// or a Disk replica that this client wrote and finished. The call names the key alone, so
 // the file may be that of an earlier object, while another client put this one.
-// Errors: ObjectNotFound, InvalidParams for another kind, Unavailable while a node of
-// the cluster does not know such a change.
+//
+// Errors: ObjectNotFound, InvalidParams for another kind, Unavailable while a node of the
+// cluster does not know such a change.
 func (s *Store) PrepareEvictDisk(tenant, key string, client segment.ClientID, kind ReplicaKind, now Time) (Drop, <-chan struct{}, error) {
 	const op = "EvictDiskReplica"
 	disk, _ := s.FindLocalDisk(client)
@@ -216,13 +215,13 @@ func (e *ClearReplicas) Apply(tx *Tx) error {
 	})
 }
 
-// Code goes through the fields.
+// Code encodes or decodes the fields.
 func (e *ClearReplicas) Code(c *binenc.Coder) {
 	c.Tag(typeClearReplicas)
 	codeRef(c, &e.Ref)
 	codeNumbers(c, &e.Segments)
 	if c.Decoding() && c.Len() == 0 || !c.Decoding() && e.LeaseUntil == 0 && !e.Disk {
-		return // as before there could be either
+		return // the encoding before closingRules
 	}
 	binenc.CodeVarint(c, &e.LeaseUntil)
 	if c.CodeBool(&e.Disk); e.LeaseUntil == 0 && !e.Disk {

@@ -15,8 +15,8 @@ import (
 // cluster time passes.
 const RequestsKept Time = 60_000
 
-// MaxRequests bounds what is remembered: consecutive ids of one commit, as those
-// of a batch, count as one. Past it numbered removals are refused.
+// MaxRequests bounds the runs that are remembered: consecutive ids of one commit, as
+// those of a batch, count as one. Beyond it numbered removals are refused.
 const MaxRequests = 1 << 20
 
 // maxRun bounds the ids of a run.
@@ -34,12 +34,11 @@ type requestRun struct {
 	at    Time
 }
 
-// A requestLog remembers the request ids of the removals applied last, so that
-// a repeated call gets the answer of the first one instead of removing a later
-// object; and those of the puts that another put has replaced before their end, so
-// that a repeated call neither puts once more nor is told that it changed nothing.
-// It is part of the state. The methods that change it return by how much the digest
-// changes.
+// A requestLog remembers the request ids of the removals applied last, so that a repeated
+// call gets the answer of the first one instead of removing a later object. It also
+// remembers those of puts that another put has replaced before their end, so that a
+// repeated call neither puts once more nor is told that it changed nothing. It is part of
+// the state. The methods that change it return by how much the digest changes.
 type requestLog struct {
 	mu    sync.Mutex // guards all; a leaf
 	runs  []requestRun
@@ -108,8 +107,8 @@ func (l *requestLog) keepByAge(now Time) (change Digest) {
 	return change
 }
 
-// has reports whether a request is known. For one that is not it fails when
-// there is no room.
+// has reports whether a request is known. It fails with Unavailable for one that is not
+// when there is no room.
 func (l *requestLog) has(request uint64) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -97,7 +97,7 @@ func (e *UseRules) Apply(tx *Tx) error {
 	return nil
 }
 
-// Code goes through the fields.
+// Code encodes or decodes the fields.
 func (e *UseRules) Code(c *binenc.Coder) {
 	c.Tag(typeUseRules)
 	binenc.CodeUvarint(c, &e.Version)

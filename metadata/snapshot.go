@@ -8,11 +8,10 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// A snapshot is a stream of parts: the segments, then each shard, then all the
-// rest. Each part is copied under the store's apply lock with the sequence it
-// stands at, which grows from part to part, as commits go on meanwhile. Only
-// journaled state goes out: what the primary holds beyond it is no follower's
-// business.
+// A snapshot is a stream of parts: the segments, then each shard, then all the rest. Each
+// part is copied under the store's apply lock, with its sequence. Sequences grow from
+// part to part, as commits go on meanwhile. Only journaled state is copied: followers
+// have no use for what the primary holds beyond it.
 
 // SnapshotParts is how many parts a snapshot has.
 const SnapshotParts = ShardCount + 2
@@ -49,8 +48,8 @@ type partHead struct {
 	seq    Seq    // where it stands
 }
 
-// code codes the head. The format of FirstRules had no version: any other one
-// shows by a number that no part has, in front.
+// code codes the head. A head in the format of FirstRules has no version. In later
+// formats SnapshotParts, which is the number of no part, and the version stand in front.
 func (h *partHead) code(c *binenc.Coder) {
 	if c.Decoding() {
 		h.rules = FirstRules
@@ -132,7 +131,7 @@ func (s *Store) encodeShard(c *binenc.Coder, sh *shard) {
 	}
 }
 
-// code codes an object but for its replicas.
+// code codes an object without its replicas.
 func (d *draft) code(c *binenc.Coder, tenant *string) {
 	x := d.extra
 	follows := c.Optional(d.flags&flagHardPin != 0, d.soft != 0, d.request != 0, x != nil, x != nil && x.hasChecksum, x != nil && x.transfer != nil)
@@ -210,9 +209,9 @@ func (r *replica) code(c *binenc.Coder, number *segment.Number, endpoint *string
 	}
 }
 
-// encodeRest encodes the last part. Of the quarantine, which may have millions of
-// ranges, it takes copies that cost nothing (the trees copy on write), so that no
-// commit waits for their encoding.
+// encodeRest encodes the last part. The quarantine may have millions of ranges.
+// encodeRest copies its trees, which costs nothing (they copy on write), and encodes them
+// without a lock, so that no commit waits.
 func (s *Store) encodeRest(c *binenc.Coder) Position {
 	rest := binenc.Encoder(nil)
 	s.applyMu.Lock()
@@ -236,7 +235,8 @@ func (s *Store) encodeRest(c *binenc.Coder) Position {
 	return at
 }
 
-// encodeBehindQuarantine encodes what follows in the last part. Needs applyMu.
+// encodeBehindQuarantine encodes what follows the quarantine in the last part. Needs
+// applyMu.
 func (s *Store) encodeBehindQuarantine(c *binenc.Coder, numbers []segment.Number) {
 	s.requests.encode(c)
 	if s.Rules() > FirstRules {
@@ -255,7 +255,7 @@ func (s *Store) encodeBehindQuarantine(c *binenc.Coder, numbers []segment.Number
 	c.CodeUint64(&digest)
 }
 
-// code codes what is in force, but for what follows from it.
+// code codes what is in force, without what is derived from it.
 func (t *termState) code(c *binenc.Coder) {
 	binenc.CodeUvarintMax(c, &t.term, "a term", MaxTerm)
 	codeParams(c, &t.Params)

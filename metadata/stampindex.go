@@ -13,7 +13,7 @@ import (
 const bucketWidth = 64
 
 // maxBucket is how many objects a bucket gets before its span is divided, so that no walk
-// has to visit very many at once. A span of one millisecond holds what comes in it.
+// has to visit very many at once. A span of one millisecond is never divided.
 const maxBucket = 2048
 
 // An indexKind tells the indexes of a store apart.
@@ -29,8 +29,8 @@ const (
 	indexKinds
 )
 
-// A link is an object in a list, or one of its ends: then it names the bucket, with
-// bucketLink.
+// A link names a neighbour in a list: an object, or with bucketLink the bucket, which
+// stands at both ends.
 type link uint32
 
 const bucketLink = link(slab.MaxRef)
@@ -42,7 +42,7 @@ func (l link) ends() bool { return l&bucketLink != 0 }
 type bucket struct {
 	from, to   Time // the span, without its end
 	tenant     tenantID
-	count      int // objects that came since the span was divided, and were there then
+	count      int // objects at the last division of the span, and those that came since
 	owner      *stampIndex
 	self       link
 	head, tail link
@@ -69,8 +69,8 @@ type stampIndex struct {
 	tenants []tenantBuckets        // the same, by tenantID
 	count   int
 
-	tidied     bucket // Store.Tidy goes on with the first one behind it
-	tidyingFor int64  // Store.renewals when it began with the oldest one
+	tidied     bucket // Store.Tidy goes on with the first bucket behind it
+	tidyingFor int64  // Store.renewals when Tidy last began with the oldest bucket
 }
 
 type tenantBuckets struct {
@@ -175,7 +175,7 @@ func (x *stampIndex) add(span bucket) *bucket {
 }
 
 // divide moves the objects with stamps of the second half of a bucket's span into a
-// bucket of their own. Those whose stamp is of neither half stay.
+// bucket of their own. Those whose stamp is in neither half stay.
 func (x *stampIndex) divide(b *bucket) {
 	middle := b.from + (b.to-b.from)/2
 	half := x.add(bucket{from: middle, to: b.to, tenant: b.tenant})
@@ -208,7 +208,8 @@ func (x *stampIndex) remove(b *bucket) {
 	x.s.buckets.remove(b)
 }
 
-// setNext has what stands in front of a place in a list go on with another object.
+// setNext sets the successor of a place in a list: of an object, or of the bucket at its
+// head.
 func (s *Store) setNext(at, next link) {
 	if at.ends() {
 		s.buckets.at(at).head = next
@@ -245,8 +246,8 @@ func (s *Store) unlink(o object) {
 // walk visits the objects whose stamp is at most until, in spans of bucketWidth
 // milliseconds or less, oldest first; inside a span there is no order. The visitor may
 // take the object it is given out of the index, and nothing else. done can end the walk
-// between spans. walk ends as well when it has moved most objects that it found in the
-// bucket of an older stamp: then it has cut the walk short, and the next one finds fewer.
+// between spans. Objects found in the bucket of an older stamp are moved. When it would
+// move more than most of them, walk returns with cut set, and the next walk finds fewer.
 // It returns the stamp through which it has visited everything.
 func (x *stampIndex) walk(until Time, most int, visit func(object), done func() bool) (through Time, cut bool) {
 	w := bucketWalk{until: until, most: most, visit: func(o object) bool { visit(o); return true }}
@@ -263,8 +264,8 @@ func (x *stampIndex) walk(until Time, most int, visit func(object), done func() 
 }
 
 // walkTenant is walk for the objects of one tenant, from a time on. It ends at once when
-// visit returns false: the next one from the time that this one returns begins with the
-// same span. It ends between spans when it has looked at most objects or more.
+// visit returns false: a walk from the time behind the one that it returns begins with
+// the same span. It ends between spans when it has looked at most objects or more.
 func (x *stampIndex) walkTenant(id tenantID, from, until Time, most int, visit func(object) bool) (through Time, looked int) {
 	if int(id) >= len(x.tenants) {
 		return until, 0
@@ -287,8 +288,8 @@ func (x *stampIndex) walkTenant(id tenantID, from, until Time, most int, visit f
 	return through, w.looked
 }
 
-// A bucketWalk goes through buckets: through objects with a stamp of at most until, as
-// long as visit returns true and it has moved no more than most others.
+// A bucketWalk visits objects with a stamp of at most until, bucket by bucket, while
+// visit returns true and no more than most others had to be moved.
 type bucketWalk struct {
 	until  Time
 	most   int
@@ -297,8 +298,8 @@ type bucketWalk struct {
 	moved  int
 }
 
-// walkBucket visits the objects of a bucket, and moves those with a later stamp into the
-// buckets of that, ahead of the walk. It reports whether it came to the end.
+// walkBucket visits the objects of a bucket. Those whose stamp has left its span it moves
+// to the bucket of their stamp, ahead of the walk. It reports whether it came to the end.
 func (x *stampIndex) walkBucket(b *bucket, w *bucketWalk) bool {
 	for at := b.head; !at.ends(); {
 		o := x.s.object(slab.Ref(at))
@@ -318,9 +319,9 @@ func (x *stampIndex) walkBucket(b *bucket, w *bucketWalk) bool {
 	return true
 }
 
-// tidy moves the objects that a walk to until would find in the bucket of an older stamp:
-// it looks at most objects or somewhat more, and begins again when it is through, if
-// leases were renewed meanwhile.
+// tidy moves the objects that a walk to until would find in the bucket of an older stamp.
+// A call looks at most objects or somewhat more. After the last bucket tidy begins with
+// the oldest one again, if leases were renewed meanwhile.
 func (x *stampIndex) tidy(until Time, most int) {
 	if x.tidied.from == 0 {
 		if x.tidyingFor == x.s.renewals {

@@ -5,8 +5,8 @@ import "math/bits"
 // Stats are figures about the state, for policies and people.
 type Stats struct {
 	Objects         int64 // under a key, reservations included
-	Evictable       int64 // with memory replicas and without a hard pin, leased ones included
-	KeysEvictable   int64 // of these, without a replica on a disk: with their memory the key goes
+	Evictable       int64 // leased ones, reservations and those in a transfer included
+	KeysEvictable   int64 // that have replicas in memory only: their keys go with these
 	SoftPinned      int64
 	MemoryReplicas  int64  // complete
 	DiskReplicas    int64  // complete
@@ -14,7 +14,7 @@ type Stats struct {
 	LocalDisks      int    // SSDs that clients have mounted
 	SSDCapacity     uint64 // bytes of those SSDs whose capacity is known
 	Segments        int
-	Closed          uint64 // bytes of segments that take no new objects; the next four leave them out
+	Closed          uint64 // bytes of segments that take no new objects, which the next four leave out
 	Capacity        uint64 // bytes
 	Busy            uint64 // bytes of allocated ranges, quarantine included
 	Quarantined     uint64 // bytes
@@ -73,11 +73,11 @@ func (s *Store) stats() Stats {
 // CutoffClasses is how many classes of size CutoffCounts tells apart.
 const CutoffClasses = 13
 
-// CutoffCounts are figures about the cutoffs that this node applied, whoever
-// decided them, but for those of a state that a snapshot replaced.
+// CutoffCounts are figures about the cutoffs that this node applied, whichever node
+// decided them. They leave out a state that a snapshot has replaced.
 type CutoffCounts struct {
 	Cutoffs uint64
-	Objects uint64 // that went with them
+	Objects uint64 // that they evicted
 	// Classes counts cutoffs by the objects they took: class i those of at most
 	// 1<<i, and more than class i-1. Larger ones are in none.
 	Classes [CutoffClasses]uint64
@@ -100,8 +100,8 @@ func (tx *Tx) CountCutoff(n int) {
 	}
 }
 
-// LeaseCounts are figures about the leases that this node granted, ever, but
-// for those of a state that a snapshot replaced.
+// LeaseCounts are figures about the leases that this node has ever granted. They leave
+// out a state that a snapshot has replaced.
 type LeaseCounts struct {
 	Granted uint64 // to objects without a lease, or whose last one had ended
 	Renewed uint64 // leases that were live and were extended

@@ -25,15 +25,17 @@ type Options struct {
 	// Watcher sees which objects come and go; nil for nobody.
 	Watcher Watcher
 
-	quarantineSlice int   // 0 for the default; of all nodes of a test
-	recordBytes     int64 // that records take at most, 0 for slab.MaxBytes
+	quarantineSlice int   // for tests, alike on all nodes; 0 for the default
+	recordBytes     int64 // most that records may take; 0 for slab.MaxBytes
 }
 
 // A Store holds the metadata of one cluster.
 //
-// Locks, in the order in which they are taken: applyMu, then one shard's mu (several
-// only under applyMu), then leaves (a segment's allocator, the quotas, the tenants, the
-// request log). Nothing slow happens under any of them, and no I/O.
+// Locks, in the order in which they are taken: applyMu; one shard's mu (several only
+// under applyMu); then leaves (a segment's allocator, the pool, the object ids, the
+// quotas, the tenants, the peers, the request log). Under a leaf no other lock is taken,
+// but for the tenants' under the quotas'. Nothing slow happens under any of them, and no
+// I/O.
 type Store struct {
 	pool     *segment.Pool
 	tenants  tenants
@@ -47,13 +49,13 @@ type Store struct {
 	digests  digestRing
 	peers    peers
 
-	// What readers need of the term, replaced as a whole.
+	// The part of the term that readers need, replaced as a whole.
 	inForce atomic.Pointer[termState]
-	// now, for readers: what leaves quarantine until then is free, but for a rest while
-	// releasing is set.
+	// now, for readers. Ranges whose quarantine ends by then are free, except that some
+	// still wait for a commit while releasing is set.
 	lastTime  atomic.Int64
 	releasing atomic.Bool
-	// What records refer to.
+	// Values that records refer to by number.
 	located interned[*segmentState]
 	clients interned[segment.ClientID]
 	// The mounted SSDs by client, for freeOnSSD; changed under applyMu.
@@ -70,11 +72,11 @@ type Store struct {
 	now           Time // of the commit applied last
 	digest        Digest
 	segments      map[segment.Number]*segmentState // mounted ones
-	memory        memory                           // of them
-	mounts        mounts                           // the same
-	gone          gone                             // the last ones that are not any more
-	claims        claims                           // what outlives the mount of its memory
-	localDisks    localDisks                       // mounted ones
+	memory        memory                           // bytes of the mounted segments
+	mounts        mounts                           // indexes of the mounted segments
+	gone          gone                             // segments unmounted last
+	claims        claims                           // ranges held after their segment was unmounted
+	localDisks    localDisks                       // mounted SSDs
 	lastNumber    segment.Number
 	tasks         tasks
 	drainJobs     []*Drain // the oldest first
@@ -87,11 +89,11 @@ type Store struct {
 	renewals      int64                 // applied, ever
 	pinEnds       *btree.BTreeG[pinEnd] // the softly pinned objects, by the end of their pin
 	groups        map[groupKey][]*group
-	expected      map[segment.Number]*segmentState // while loading: referred to before their mount is applied
+	expected      map[segment.Number]*segmentState // while loading: referred to before they are mounted
 	expectedDisks map[segment.Number]*segmentState // while loading: likewise, SSDs
 	watch         watch
 	loading       bool // parts stand at different sequences; allocators are not built
-	loadedThrough Seq  // quarantine, requests and parameters were loaded as of it
+	loadedThrough Seq  // where the last part of the snapshot stood; see Tx.globalHas
 }
 
 // A shard holds the objects whose keys hash to it.
@@ -101,13 +103,14 @@ type shard struct {
 	byKey   reftable.Table         // the records of the objects
 	byID    reftable.Table         // the same
 	pending map[objectKey]*Pending // prepared mutations, by key; primary only
-	marked  []ObjectID             // renewed since they were journaled; primary only
+	marked  []ObjectID             // objects renewed since their journaled renewal; primary only
 	copying map[ObjectID]copying   // what clients copy to their SSDs; primary only
 	leases  LeaseCounts            // without Marked
 
-	sink uint64 // makes use of what readAhead reads
+	sink uint64 // keeps the compiler from dropping the reads of readAhead
 
-	// What few objects have, by record.more; changed under applyMu as well, as records are.
+	// What few objects have, indexed by record.more. As records do, it changes under
+	// applyMu and the lock.
 	extras      []*extra
 	spareExtras []uint32
 
@@ -134,15 +137,15 @@ func (p pinEnd) before(q pinEnd) bool {
 // one too: it has a number and an owner, and no memory.
 type segmentState struct {
 	*segment.Segment
-	share Digest // of the store's digest: all that lies on this segment; applyMu
+	share Digest // digest terms of all that lies on this segment; applyMu
 
 	quarantined atomic.Uint64 // bytes in quarantine
-	waiting     *waitingList  // in quarantine, nil for none yet; applyMu
-	open        bool          // it counts in Store.memory, and in what quarantine says of open ones; applyMu
-	leavingSoon atomic.Uint64 // of them, bytes that leave within the lease TTL
+	waiting     *waitingList  // its ranges in quarantine, nil for none yet; applyMu
+	open        bool          // takes new objects: in memory.open and quarantine.open; applyMu
+	leavingSoon atomic.Uint64 // bytes that leave quarantine within the lease TTL
 
-	peer    string                        // that it counts for, empty while that is not known on this node; applyMu
-	leaving atomic.Pointer[chan struct{}] // closed with the outcome of an unmount that is prepared; primary only
+	peer    string                        // the peer that it counts for, empty if not known here; applyMu
+	leaving atomic.Pointer[chan struct{}] // closed with the outcome of a prepared unmount; primary only
 
 	closing    atomic.Int64 // see closes; changed under applyMu
 	offloading bool         // of an SSD: its owner takes objects to copy; applyMu
@@ -152,17 +155,17 @@ type segmentState struct {
 	ssdUsed     atomic.Int64  // of an SSD: bytes of the objects on it
 }
 
-// closes returns from when on a segment is unmounted, which takes no new objects until
-// then; 0 for one that is open.
+// closes returns when the primary may unmount a segment, which takes no new objects
+// before that; 0 if the segment is open.
 func (p *segmentState) closes() Time { return Time(p.closing.Load()) }
 
-// memory is that of the mounted segments, in bytes.
+// memory counts the bytes of the mounted segments.
 type memory struct {
-	all, open uint64        // open: of those that take new objects
-	busy      atomic.Uint64 // on these
+	all, open uint64        // open: of segments that take new objects
+	busy      atomic.Uint64 // allocated on open segments
 }
 
-// setOpen says whether a segment takes new objects from now on.
+// setOpen records whether a segment takes new objects from now on.
 func (s *Store) setOpen(p *segmentState, open bool) {
 	if p.open == open {
 		return
@@ -236,13 +239,13 @@ func (s *Store) Lease() (ttl time.Duration, hold Time) {
 	return term.LeaseTTL, term.hold
 }
 
-// GuardUntil returns until when all that is freed stays in quarantine, because
-// the primary before may have granted leases that this one does not know. It
-// lies in the past most of the time.
+// GuardUntil returns the time until which all freed memory stays in quarantine, because
+// the previous primary may have granted leases that this one does not know. It is past
+// most of the time.
 func (s *Store) GuardUntil() Time { return s.inForce.Load().guardUntil }
 
-// MountsHeldFor returns for how long, from the last commit on, memory that is mounted
-// stays in quarantine, because a term started empty.
+// MountsHeldFor returns how long memory that is mounted now stays in quarantine, counted
+// from the last commit, because the term started empty or from a fork; 0 if it did not.
 func (s *Store) MountsHeldFor() time.Duration {
 	term := s.inForce.Load()
 	if !term.startedEmpty {
@@ -251,9 +254,9 @@ func (s *Store) MountsHeldFor() time.Duration {
 	return time.Duration(max(0, term.guardUntil-s.Time())) * time.Millisecond
 }
 
-// Time returns the time of the last commit. What waited in quarantine until
-// then is free, or will be with the next commits (Releasing); what waits until later is
-// not, whatever the clock says.
+// Time returns the time of the last commit. Ranges whose quarantine ends by then are
+// free, or will be with the next commits (Releasing). Ranges whose quarantine ends later
+// are not, whatever the clock says.
 func (s *Store) Time() Time { return Time(s.lastTime.Load()) }
 
 // Releasing reports whether ranges whose quarantine has ended still wait for a commit to
@@ -290,11 +293,11 @@ type counters struct {
 	disk      atomic.Int64 // complete disk replicas
 	localDisk atomic.Int64 // replicas on clients' SSDs
 	evicted   atomic.Int64 // objects evicted, ever
-	diskBytes atomic.Int64 // of the objects of disk
+	diskBytes atomic.Int64 // bytes of the complete disk replicas
 	discarded atomic.Int64 // reservations discarded, ever
-	goes      atomic.Int64 // objects in the two indexes of evictable ones that have flagGoes
-	// Memory of discarded reservations: bytes in quarantine, and ranges that left it,
-	// but for those of a state that a snapshot replaced.
+	goes      atomic.Int64 // objects with flagGoes
+	// Memory of discarded reservations: bytes in quarantine, and ranges that have left
+	// it. They leave out a state that a snapshot has replaced.
 	discardedBytes, discardsFreed atomic.Int64
 	released                      atomic.Int64 // ranges that left quarantine, ever
 }

@@ -15,13 +15,13 @@ import (
 
 // Limits of tasks, as the C++ master has them by default.
 const (
-	maxTasks       = 10_000          // that wait, that are at work, and that are remembered
+	maxTasks       = 10_000          // of each: those that wait, are at work, and are remembered
 	TaskTimeout    = 5 * time.Minute // how long one may wait, and may be at work
 	maxTaskNames   = 16 << 10        // bytes of the names of a task's targets
 	maxTaskMessage = 1 << 10         // bytes
 	maxTasksAtOnce = 1000            // of one change
 	maxTaskBytes   = 64 << 20        // of the keys and names of all that have not ended
-	maxFetchBytes  = 1 << 20         // of the keys and names of those that are fetched together, or one task
+	maxFetchBytes  = 1 << 20         // of the keys and names of tasks fetched together, if several
 )
 
 // A TaskID names a task.
@@ -51,7 +51,7 @@ type Task struct {
 	Client  segment.ClientID // who executes it
 	Move    bool
 	Tenant  string
-	Key     string   // of the object; empty when the task has ended, as all below
+	Key     string   // of the object; empty when the task has ended, as are Source and Targets
 	Source  string   // name of a segment
 	Targets []string // names of segments; one for a move
 	Size    uint64   // of the object, in bytes, for drain jobs; else 0
@@ -105,13 +105,13 @@ type tasks struct {
 	ended []*Task // in the order in which they ended
 	bytes int     // of keys and names
 	last  uint64
-	// waiting counts those that wait for each client, which asks once a second; pending is
-	// the sum.
+	// waiting counts the pending tasks of each client, as each asks for its own once a
+	// second; pending is the sum.
 	waiting map[segment.ClientID]int
 	pending int
 }
 
-// count counts a task, by its status, n times more.
+// count adds n to the number of pending tasks if the task is one.
 func (t *tasks) count(task *Task, n int) {
 	if task.Status != TaskPending {
 		return
@@ -142,7 +142,7 @@ func (e *AddTask) Apply(tx *Tx) error {
 	return nil
 }
 
-// Code goes through the fields.
+// Code encodes or decodes the fields.
 func (e *AddTask) Code(c *binenc.Coder) {
 	c.Tag(typeAddTask)
 	e.code(c)
@@ -177,8 +177,7 @@ type SetTasks struct {
 	Message string
 }
 
-// Apply changes those that have not ended; of those that have, the newest are
-// remembered.
+// Apply changes the tasks that have not ended. Of those that have, it keeps the newest.
 func (e *SetTasks) Apply(tx *Tx) error {
 	s := tx.s
 	if tx.globalHas() {
@@ -213,7 +212,7 @@ func (e *SetTasks) Apply(tx *Tx) error {
 	return nil
 }
 
-// Code goes through the fields.
+// Code encodes or decodes the fields.
 func (e *SetTasks) Code(c *binenc.Coder) {
 	c.Tag(typeSetTasks)
 	binenc.CodeSlice(c, &e.IDs, 16, func(id *TaskID) { c.CodeFixed(id[:]) })
@@ -236,11 +235,12 @@ func (s *Store) codeTasks(c *binenc.Coder) {
 	})
 }
 
-// PrepareTask decides the creation of a task. Tasks must be decided one at a time,
-// each after those before it were applied, but for those that stand ahead of it in the
-// same commit; so must PrepareFetch. Errors: TaskLimit while maxTasks wait, or their
-// keys have maxTaskBytes; InvalidParams for names that are too long, Unavailable while
-// a node of the cluster does not know tasks.
+// PrepareTask decides the creation of a task. Decide tasks one at a time, each after
+// those before it were applied, but for those ahead, which are in front of it in the same
+// commit. The same holds for PrepareFetch. Errors: TaskLimit if more than maxTasks would
+// wait, or the keys and names of all that have not ended would exceed maxTaskBytes;
+// InvalidParams for names that are too long, Unavailable while a node of the cluster does
+// not know tasks.
 func (s *Store) PrepareTask(op string, t Task, ahead ...Task) (*AddTask, error) {
 	names, bytes := t.bytes()-len(t.Key), t.bytes()
 	for i := range ahead {
@@ -260,8 +260,8 @@ func (s *Store) PrepareTask(op string, t Task, ahead ...Task) (*AddTask, error) 
 	return &AddTask{Task: t}, nil
 }
 
-// PrepareFetch returns the oldest tasks that wait for a client, at most so many and as
-// fit a message, and the change by which they are at work; nil if there are none.
+// PrepareFetch returns the oldest pending tasks of a client, at most so many and no more
+// than fit a message, and the change that marks them as at work; nil if there are none.
 func (s *Store) PrepareFetch(client segment.ClientID, most uint64) (fetched []Task, e *SetTasks) {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
@@ -298,8 +298,8 @@ func (s *Store) FindTask(id TaskID) (Task, bool) {
 	return *t, true
 }
 
-// OverdueTasks returns the changes by which tasks fail that have waited, or have been
-// at work, for longer than TaskTimeout.
+// OverdueTasks returns the changes that fail tasks which have waited, or have been at
+// work, for longer than TaskTimeout.
 func (s *Store) OverdueTasks(now Time) (changes []*SetTasks) {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()

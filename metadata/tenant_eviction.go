@@ -6,8 +6,8 @@ import (
 )
 
 // WalkTenant visits the objects of one tenant as Walk does, from a time on, until visit
-// returns false or it has looked at most objects or somewhat more. It returns the time
-// through which it has visited everything, and how many objects it has looked at.
+// returns false or it has looked at about most objects. It returns the time through which
+// it has visited everything, and how many objects it has looked at.
 func (x Evictable) WalkTenant(tenant string, pinned bool, from, until Time, most int, visit func(Candidate) bool) (through Time, looked int) {
 	id, known := x.s.tenants.find(tenant)
 	if !known {
@@ -25,11 +25,11 @@ func (s *Store) evictable(sh *shard, o object, now Time) bool {
 	return v.processing == 0 && v.completeMemory > 0 && Entry{s, sh, o}.KeptUntil(now) <= now && s.outcomeOf(sh, o) == nil
 }
 
-// PrepareEvict decides the eviction of the object for its tenant's quota, together
-// with its group: all members that can be evicted, softly pinned ones if pinned is
-// set, or none. It decides nothing if none may be evicted now, or a member is leased,
-// and does not fit if there are more than most members. As when a cutoff takes them,
-// objects keep their replicas outside of memory. All drops must be submitted at once.
+// PrepareEvict decides the eviction of the object for its tenant's quota. It takes the
+// members of its group along that can be evicted, those with a soft pin only if pinned is
+// set. If a member is leased, it returns no drops. It does not fit if the group has more
+// than most members. As after a cutoff, objects keep their replicas outside of memory.
+// All drops must be submitted together.
 func (c Candidate) PrepareEvict(pinned bool, most int, now Time) (drops []Drop, bytes uint64, fits bool) {
 	s, refs := c.o.s, []slab.Ref{c.o.ref}
 	if g := c.o.memberOf(); g != nil {
@@ -67,7 +67,7 @@ func (c Candidate) PrepareEvict(pinned bool, most int, now Time) (drops []Drop, 
 	return drops, bytes, true
 }
 
-// isKept reports whether the object, or its group, is leased: then there is no need to look
+// isKept reports whether the object, or its group, is leased. Then nobody needs to look
 // at the other members.
 func (c Candidate) isKept(now Time) bool {
 	e := c.Lock()
@@ -75,7 +75,7 @@ func (c Candidate) isKept(now Time) bool {
 	return e.KeptUntil(now) > now
 }
 
-// evict marks an object whose replicas in memory go. Needs the shard's lock.
+// evict prepares the removal of an object's replicas in memory. Needs the shard's lock.
 func (s *Store) evict(sh *shard, o object, now Time) Drop {
 	var on []segment.Number
 	for i := range o.replicaCount() {

@@ -12,9 +12,9 @@ type TermStart struct {
 
 	Term   Term
 	Params Params
-	// Guard is how long, from this entry on, freed memory stays in quarantine,
-	// because a primary before may have granted leases that it could not
-	// journal: that primary's HoldTime, or 0 after a clean handover.
+	// Guard is how long, from this entry on, freed memory stays in quarantine, because
+	// the previous primary may have granted leases that it could not journal: that
+	// primary's HoldTime, or 0 after a clean handover.
 	Guard time.Duration
 	// Empty says that the state of earlier terms is lost. A follower that still has
 	// state must load a snapshot.
@@ -56,7 +56,7 @@ func (s *Store) setTerm(next *termState) {
 	s.inForce.Store(next)
 }
 
-// Code goes through the fields.
+// Code encodes or decodes the fields.
 func (e *TermStart) Code(c *binenc.Coder) {
 	c.Tag(typeTermStart)
 	binenc.CodeUvarintMax(c, &e.Term, "a term", MaxTerm)
@@ -72,27 +72,27 @@ type termState struct {
 	Params
 	term         Term
 	rules        Rules
-	guardUntil   Time // what is freed before it stays in quarantine until it
+	guardUntil   Time // what is freed before this time stays in quarantine until then
 	startedEmpty bool // after a loss of all complete nodes: old leases are unknown
 	hold         Time // Params.HoldTime in cluster milliseconds
 }
 
-// Fork begins a term of a journal that was founded anew without the last primary of
-// the one before (docs/failover.md, "etcd has lost the journal"). That one may have given memory away that is
-// free in this state, or in quarantine: readers may hold leases there, and writers
-// reservations.
+// Fork follows the start of a term in a journal that was founded anew without the last
+// primary of the old one (docs/failover.md, "etcd has lost the journal"). That primary
+// may have given out memory that is free in this state, or in quarantine: readers may
+// hold leases there, and writers reservations.
 type Fork struct {
 	objectEvent
 
-	// Hold is how long from now on all that is free stays in quarantine, and all that is
-	// there already.
+	// Hold is how long from now on all free memory stays in quarantine, and all that is
+	// in quarantine already.
 	Hold time.Duration
 }
 
-// Apply puts all free memory into quarantine, and keeps there what would leave earlier:
-// the lost primary may have freed it after the fork, or before it where this node
-// frees it only with the next commits. What is mounted later goes there as
-// well, as long as the term's guard lasts.
+// Apply puts all free memory into quarantine, and extends the quarantine of what would
+// leave earlier: the lost primary may have given that out again. It may have freed it
+// after the fork, or before, where this node frees it only with the next commits. Memory
+// that is mounted later goes into quarantine as well, as long as the term's guard lasts.
 func (e *Fork) Apply(tx *Tx) error {
 	if tx.globalHas() {
 		return nil
@@ -116,7 +116,7 @@ func (e *Fork) Apply(tx *Tx) error {
 	return nil
 }
 
-// Code goes through the fields.
+// Code encodes or decodes the fields.
 func (e *Fork) Code(c *binenc.Coder) {
 	c.Tag(typeFork)
 	codeMillis(c, &e.Hold)

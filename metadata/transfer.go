@@ -22,8 +22,8 @@ type transfer struct {
 	targets   uint64         // how many replicas it makes
 }
 
-// arriving is the status of a replica that a transfer makes. Outside of the state it
-// is in progress, as one that its writer is at work on.
+// arriving is the status of a replica that a transfer makes. Clients see it as
+// Processing, like a replica that its writer is at work on.
 const arriving ReplicaStatus = 3
 
 func (t *transfer) code(c *binenc.Coder) {
@@ -68,8 +68,8 @@ func (o object) transfer() *transfer {
 	return nil
 }
 
-// memoryOn returns the object's replica that a choice of its segment finds, one
-// that is readable if there is one; nil for none.
+// memoryOn returns a replica in memory on a segment that is holds for, a readable one if
+// there is one; nil for none.
 func (o object) memoryOn(is func(*segmentState) bool) *replica {
 	var found *replica
 	for i := range o.replicaCount() {
@@ -92,9 +92,9 @@ func (o object) memoryOnName(name string) *replica {
 	return o.memoryOn(func(p *segmentState) bool { return p.Name == name })
 }
 
-// A Transfer asks for a copy of an object's replica on a segment to other
-// segments, or for its move to one. Segments are given by their names. Those that
-// the object is on need no copy.
+// A Transfer asks for a copy of an object's replica on a segment to other segments, or
+// for its move to one. Segments are given by their names. Segments that have a replica of
+// the object get no second one.
 type Transfer struct {
 	Tenant  string
 	Key     string
@@ -256,7 +256,7 @@ func (e *StartTransfer) Descriptors() (source Descriptor, targets []Descriptor) 
 	return e.from, placed(e.Targets, e.size)
 }
 
-// Code goes through the fields.
+// Code encodes or decodes the fields.
 func (e *StartTransfer) Code(c *binenc.Coder) {
 	c.Tag(typeStartTransfer)
 	codeRef(c, &e.Ref)
@@ -266,11 +266,11 @@ func (e *StartTransfer) Code(c *binenc.Coder) {
 	codePlacements(c, &e.Targets)
 }
 
-// PrepareTransferEnd decides what becomes of a client's transfer: it is complete,
-// or it is given up.
+// PrepareTransferEnd decides what becomes of a client's transfer: it is complete, or it
+// is given up.
 //
-// Errors: ObjectNotFound; ObjectNoTask without a transfer; IllegalClient for a
-// stranger's; InvalidParams for one of another kind.
+// Errors: ObjectNotFound; ObjectNoTask without a transfer; IllegalClient for another
+// client's; InvalidParams for one of another kind.
 func (s *Store) PrepareTransferEnd(t *Transfer, complete bool, now Time) (*EndTransfer, <-chan struct{}, error) {
 	sh := &s.shards[shardOf(t.Tenant, t.Key)]
 	sh.mu.Lock()
@@ -305,9 +305,9 @@ type EndTransfer struct {
 	// LeaseUntil is the end of readers' leases on the source of a move, 0 for none.
 	LeaseUntil Time
 
-	// Lost says, when the change was applied here, that the source or a new replica
-	// went with its segment. Without its source nothing becomes readable; a move
-	// that lost its target leaves the source.
+	// Lost is set by Apply on this node if the source or a new replica went with its
+	// segment. Without its source nothing becomes readable; a move that lost its target
+	// leaves the source.
 	Lost bool `json:"-"`
 }
 
@@ -373,7 +373,7 @@ func (o object) arrive(tx *Tx) {
 	tx.s.addTerms(o)
 }
 
-// Code goes through the fields.
+// Code encodes or decodes the fields.
 func (e *EndTransfer) Code(c *binenc.Coder) {
 	c.Tag(typeEndTransfer)
 	codeRef(c, &e.Ref)

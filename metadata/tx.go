@@ -23,17 +23,17 @@ type Tx struct {
 	fault error // the commit does not fit this state
 	// discarding is set while an abandoned put is dropped.
 	discarding bool
-	following  []Change                   // in the commit, behind the one that is applied
+	following  []Change                   // the changes behind the one being applied
 	writers    map[segment.Number][]Claim // see findWriters
 }
 
-// Apply makes the changes of the next commit: first the renewals, then the
-// object events, then the deletions, each in the order in which they stand.
-// answers, if not nil, receives for each change what Change.Apply answered.
+// Apply makes the changes of the next commit: first the renewals, then the object events,
+// then the deletions, each in the order in which they stand. answers, if not nil,
+// receives for each change what Change.Apply answered.
 //
-// An error means that the commit cannot belong to this state: it is not the
-// next one, its time runs backwards, or it reserves memory that is taken. The
-// state is then not to be trusted, a follower loads a snapshot.
+// An error means that the commit cannot belong to this state: it is not the next one, its
+// time runs backwards, or it reserves memory that is taken. Then the state must not be
+// trusted: a follower loads a snapshot.
 func (s *Store) Apply(c *Commit, answers []error) (Position, error) {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
@@ -81,8 +81,9 @@ func (tx *Tx) Fail(format string, args ...any) {
 // has reports whether the shard's copy already contains this commit.
 func (tx *Tx) has(sh *shard) bool { return tx.seq <= sh.loadedThrough }
 
-// globalHas reports whether the segments, quarantine, requests and parameters
-// already contain this commit.
+// globalHas reports whether the last part of the snapshot already contains this commit:
+// the term, quarantine, requests, claims, tasks, drain jobs and quotas. It says nothing
+// of segments and SSDs: these were copied first, so all later commits apply to them.
 func (tx *Tx) globalHas() bool { return tx.seq <= tx.s.loadedThrough }
 
 // onObject runs change on an object under its shard's lock and ends the
@@ -103,8 +104,8 @@ func (tx *Tx) onObject(ref Ref, pending *Pending, change func(*shard, object)) e
 	return nil
 }
 
-// Renew sets the journaled deadline of an object's lease, unless it is later
-// already. An object that is gone is nothing to renew.
+// Renew sets the journaled deadline of an object's lease, unless it is later already. It
+// does nothing if the object is gone.
 func (tx *Tx) Renew(ref Ref, deadline Time) {
 	sh := &tx.s.shards[ref.Shard]
 	if tx.has(sh) {
@@ -122,9 +123,9 @@ func (tx *Tx) Renew(ref Ref, deadline Time) {
 	tx.s.renewals++
 }
 
-// insert makes an object of a draft and files it. It fails if there is no room for the
-// record, which may be in pieces on this node: one that loads a snapshot has none. Needs
-// the shard's lock.
+// insert makes an object of a draft and files it. It fails the commit if there is no room
+// for the record. Room may be short on this node alone, by fragmentation; a node that has
+// just loaded a snapshot has none. Needs the shard's lock.
 func (tx *Tx) insert(sh *shard, d *draft) {
 	s := tx.s
 	hash := s.hash.of(d.tenant, d.key)
@@ -163,12 +164,12 @@ func (tx *Tx) drop(sh *shard, o object, leaseUntil Time) {
 	tx.dropSome(sh, o, leaseUntil, func(replica) bool { return true })
 }
 
-// dropSome removes those replicas of an object that unwanted chooses, and the
-// object if none is left. Needs the shard's lock.
+// dropSome removes those replicas of an object that unwanted chooses, and the object if
+// none is left. Needs the shard's lock.
 //
-// What ends a reservation makes the object evictable, with this commit as its
-// stamp: a cutoff on its way, chosen when the object was not evictable, must
-// not find it underneath.
+// If that ends a reservation, the object becomes evictable. Its stamp is then this
+// commit's time: a cutoff that was chosen before and is not applied yet must not cover
+// it.
 //
 // It reports whether the object is still there.
 func (tx *Tx) dropSome(sh *shard, o object, leaseUntil Time, unwanted func(replica) bool) bool {
@@ -207,7 +208,7 @@ func (tx *Tx) dropReplica(o object, r *replica, leaseUntil Time) {
 	if r.kind != Memory {
 		return
 	}
-	if o.has(flagPending) { // others must not get what a put counts on that replaces the object
+	if o.has(flagPending) { // keep the quota for the put that replaces the object
 		o.home().change(o).charge.raise()
 	}
 	tx.s.quotas.charge(o.tenant, 0, -int64(o.size))
@@ -232,7 +233,7 @@ func (o object) writtenUntil(r *replica, release time.Duration) Time {
 	return 0
 }
 
-// release frees a range at a time, or now if that is not later.
+// release frees a range at once if until has come, and puts it into quarantine otherwise.
 func (tx *Tx) release(p *segmentState, r segment.Range, until Time) {
 	if tx.globalHas() {
 		return
@@ -260,7 +261,8 @@ func (tx *Tx) free(p *segmentState, r segment.Range) {
 	}
 }
 
-// keepQuarantine has no range leave before a time.
+// keepQuarantine extends the quarantine of all ranges that would leave before a time to
+// that time.
 func (tx *Tx) keepQuarantine(until Time) {
 	var early []quarantined
 	for {
@@ -279,9 +281,9 @@ func (tx *Tx) keepQuarantine(until Time) {
 	tx.s.releasing.Store(tx.s.quarantine.due(tx.now))
 }
 
-// releaseDue frees the quarantined ranges that may leave with this commit, as many as
-// the pace is at most, the same on every node. One without changes has no record, so a
-// node that reads the records alone does not see it: it frees none.
+// releaseDue frees ranges whose quarantine has ended: at most as many as the pace, and
+// the same on every node. A commit without changes frees none, as it has no record: a
+// node that reads the records alone does not see it.
 func (tx *Tx) releaseDue(changes bool) {
 	if tx.globalHas() {
 		return
@@ -312,7 +314,8 @@ func (tx *Tx) releaseDue(changes bool) {
 	tx.s.endClaims(tx.now)
 }
 
-// unfile takes an object out of tables and indexes, and away. Needs the shard's lock.
+// unfile takes an object out of tables and indexes, and frees its record. Needs the
+// shard's lock.
 func (s *Store) unfile(sh *shard, o object) {
 	sh.strike(o)
 	delete(sh.copying, o.id)
@@ -326,8 +329,8 @@ func (s *Store) unfile(sh *shard, o object) {
 	s.forget(o)
 }
 
-// file puts an object into the index it belongs to now, and out of the one it
-// was in. What is in an index is eligible but for its stamp:
+// file puts an object into the index it belongs to now, and out of the one it was in.
+// Whatever is in an index may be chosen from it as soon as its stamp allows:
 //
 //	transfers     a copy or a move is under way
 //	reservations  some replica is in progress
@@ -355,7 +358,7 @@ func (s *Store) file(o object) {
 	}
 }
 
-// setGoes says whether an eviction of the object takes its key as well.
+// setGoes records whether an eviction of the object takes its key as well.
 func (s *Store) setGoes(o object, goes bool) {
 	switch {
 	case goes == o.has(flagGoes):

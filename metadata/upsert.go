@@ -6,27 +6,26 @@ import (
 	"github.com/understudy-store/understudy/errs"
 )
 
-// An upsert is a put that replaces what is under its key, in one change: the object
-// before goes, as by a forced removal, and the reservation comes with an id of its
-// own. So whatever still names the object before, such as a late PutEnd with its id
-// or the report of a copy on an SSD, finds nothing. The key is unreadable until the
-// PutEnd.
+// An upsert is a put that replaces the object under its key in one change: the old object
+// goes, as by a forced removal, and the reservation gets an id of its own. So calls that
+// still mean the old object, such as a late PutEnd with its id or the report of a copy on
+// an SSD, find nothing. The key is unreadable until the PutEnd.
 //
-// An upsert is in place if the new object has the size of the one before and nobody
-// may read or write that one's memory any more: the reservation gets the very ranges.
-// Else it gets others, and those before wait in quarantine.
+// An upsert is in place if the new object has the size of the old one, and nobody may
+// read or write the old one's memory any more: the reservation gets the same ranges.
+// Otherwise it gets others, and the old ranges wait in quarantine.
 
 // displaceable returns why a put must not replace the object under its key, or nil.
 //
-// For a put that is no Upsert that is ObjectExists, unless the object is a
-// reservation older than the discard timeout, or as in Put.Unnumbered. An upsert
+// A put that is no Upsert gets ObjectExists, unless the object is a reservation that is
+// older than the discard timeout or may be replaced before (mayReplace). An upsert
 // replaces every object, and fails with
 //   - InvalidParams if it would change the object's group;
-//   - ObjectHasTask during a copy or a move, or while a client copies the object to
-//     its SSD;
-//   - ReplicaBusy while the memory of a put is in progress that is alike to the client,
-//     see alike;
-//   - ObjectExists if the call is an old one that comes again: it has made this object;
+//   - ObjectHasTask during a copy or a move, or while a client copies the object to its
+//     SSD;
+//   - ReplicaBusy while the memory replicas of a put are in progress that the client's
+//     calls cannot tell from this one, see alike;
+//   - ObjectExists if the call is a late repeat: it has made this object;
 //   - Unavailable if a node of the cluster does not know upserts.
 func (s *Store) displaceable(sh *shard, put *Put, old object, now Time) error {
 	term, v := s.inForce.Load(), old.survey()
@@ -54,10 +53,11 @@ func (s *Store) open(put *Put, old object, now Time) bool {
 	return now.Sub(old.putStart) < term.DiscardTimeout && !put.mayReplace(old, term.term)
 }
 
-// alike reports whether a call that ends or revokes what is under the key could be
-// taken for one about the put. An upsert of such an object has no disk replica: a
-// client writes files behind its calls, also of an object that it has ended, and
-// the late end of such a file would complete the one of the upsert.
+// alike reports whether a late call that ends or revokes the object under the key could
+// be taken for one about the put, as the calls of its client name no ids. An upsert of
+// such an object has no disk replica: a client writes files in the background, even of an
+// object that it has ended, and the late PutEnd for the old file would complete the new
+// one.
 func (s *Store) alike(put *Put, old object, now Time) bool {
 	return put.Unnumbered && old.writer() == put.Client && s.open(put, old, now)
 }
@@ -67,8 +67,8 @@ func (put *Put) repeats(o object) bool {
 	return put.Request != 0 && o.request() == put.Request && o.writer() == put.Client
 }
 
-// succeed says what an upsert takes over from the object that it replaces. The hard
-// pin stays, and the group.
+// succeed sets what an upsert takes over from the object that it replaces: the hard pin,
+// the group, the soft pin if asked, and in place the memory.
 func (s *Store) succeed(e *PutStart, put *Put, old object, now Time) {
 	e.HardPin = put.HardPin || old.has(flagHardPin)
 	e.Group = old.group()
@@ -97,8 +97,8 @@ func (s *Store) succeed(e *PutStart, put *Put, old object, now Time) {
 	e.InPlace = len(e.Placements) > 0
 }
 
-// taken returns which placement of an upsert in place is a replica of the object
-// before it, -1 for none.
+// taken returns the index of the placement in which an upsert in place reuses a replica
+// of the old object, -1 for none.
 func (e *PutStart) taken(r replica) int {
 	if !e.InPlace || r.kind != Memory || !r.readable() {
 		return -1
@@ -106,8 +106,8 @@ func (e *PutStart) taken(r replica) int {
 	return slices.IndexFunc(e.Placements, func(at Placement) bool { return at.Segment == r.segment.Number && at.Range == r.rng })
 }
 
-// inherit appends the replicas of an upsert in place: those of the object before it
-// that are still there. Their ranges are busy on every node.
+// inherit appends the replicas of an upsert in place: those of the old object that are
+// still there. Their ranges are busy on every node.
 func (e *PutStart) inherit(replicas []replica, old object) []replica {
 	for i := range e.Placements {
 		e.Placements[i].left = true
@@ -127,8 +127,8 @@ func (e *PutStart) inherit(replicas []replica, old object) []replica {
 
 // takeOver removes the object that a put replaces. Needs the shard's lock.
 func (tx *Tx) takeOver(sh *shard, old object, e *PutStart) {
-	// One whose segments are all unmounted is no part of the state: nodes that have swept
-	// it, or loaded a snapshot, do not know its request.
+	// An object whose segments are all unmounted is no part of the state: nodes that have
+	// swept it, or loaded a snapshot, do not know its request.
 	if old.exists() && old.survey().complete == 0 && tx.s.Rules() >= displacedRules && tx.s.requests.hasRoom() {
 		tx.remember(old.request()) // its caller may have no answer yet
 	}

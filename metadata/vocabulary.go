@@ -132,8 +132,8 @@ func nameOf[T ~uint8](v T, names ...string) string {
 // Selector chooses replicas of an object by kind.
 type Selector uint8
 
-// The selectors. SelectAll is what the C++ master calls ALL: memory replicas
-// and other tiers, but not the shared-file-system DISK.
+// The selectors. SelectAll is the C++ master's ALL: memory replicas, and those of tiers
+// that this master does not have. It leaves out Disk and LocalDisk.
 const (
 	SelectMemory Selector = iota + 1
 	SelectDisk
@@ -191,7 +191,7 @@ type Object struct {
 	HardPin   bool
 	SoftPin   bool // pinned softly now
 	PutStart  Time
-	LeaseEnds Time // journaled or granted since, whichever is later
+	LeaseEnds Time // of it or its group: journaled, or granted since if later
 }
 
 // Params are the times and rules in force during a term. They stand in the
@@ -252,8 +252,8 @@ func (s Stream) String() string {
 type Change interface {
 	// Stream says which record of a commit the change belongs to.
 	Stream() Stream
-	// Code goes through the fields in the order of their encoding, which has at
-	// most MaxChangeBytes.
+	// Code encodes or decodes the fields, in this order. The encoding has at most
+	// MaxChangeBytes.
 	Code(c *binenc.Coder)
 	// Apply makes the change. It returns the answer for the caller who asked
 	// for it: nil, or the kind of error that the state at this sequence gives.
@@ -272,8 +272,8 @@ func (objectEvent) Stream() Stream { return ObjectEvents }
 // Abort has nothing to take back.
 func (objectEvent) Abort(*Store) {}
 
-// objectChange is what the changes of one object have in common, which holds up
-// readers and other changes while it waits for its commit.
+// objectChange is what the changes of a single object have in common. Until its commit,
+// readers of the object and other changes of its key wait.
 type objectChange struct{ pending *Pending }
 
 func (objectChange) Stream() Stream { return ObjectEvents }
@@ -285,6 +285,6 @@ func (c objectChange) Abort(*Store) { c.pending.resolve() }
 type Commit struct {
 	Seq     Seq
 	Term    Term
-	Time    Time     // 0 in a commit without changes: not known
+	Time    Time     // 0 if not known, as it may be for a commit without changes
 	Changes []Change // in the order in which they were queued
 }

@@ -15,17 +15,17 @@ type MediaChange struct {
 	ID                 ObjectID
 	Size               uint64
 	Before, After      Media // 0 for none
-	Evicted            bool  // what went had to make room
+	Evicted            bool  // it left a medium to make room
 }
 
-// A Watcher sees which objects come and go in the stores of a node. Stores that
-// apply the same commits show it the same, but for what an unmount takes along: Sweep
-// finds that a little later. Its methods must not block.
+// A Watcher sees which objects come and go in the stores of a node. Stores that apply the
+// same commits report the same changes, except that Sweep finds the objects of an
+// unmounted segment a little later. Its methods must not block.
 type Watcher interface {
 	// MediaChanged is called under the lock of the object's shard, and under applyMu.
 	MediaChanged(of *Store, at Seq, what *MediaChange)
-	// Applied is called under applyMu. All that commits up to at did was seen, except
-	// for objects that Sweep has yet to find.
+	// Applied is called under applyMu. By then MediaChanged was called for all that the
+	// commits up to at did, except for objects that Sweep has yet to find.
 	Applied(of *Store, term Term, at Seq, sweeping bool)
 }
 
@@ -33,7 +33,7 @@ type Watcher interface {
 type watch struct {
 	by       Watcher // nil for nobody
 	before   Media   // of the object that is changed
-	evicting bool    // what goes has to make room
+	evicting bool    // objects leave a medium to make room
 }
 
 // media returns where an object can be read. An unmounted segment counts until Sweep
@@ -51,14 +51,14 @@ func (o object) media() (m Media) {
 	return m
 }
 
-// note remembers where an object can be read that is about to change.
+// note remembers where an object can be read, before a change of it.
 func (w *watch) note(o object) {
 	if w.by != nil {
 		w.before = o.media()
 	}
 }
 
-// report tells the watcher where an object can be read that has changed.
+// report tells the watcher where a changed object can be read now.
 func (s *Store) report(o object, after Media) {
 	if s.watch.by == nil || s.loading || after == s.watch.before {
 		return

@@ -29,8 +29,8 @@ type Reader struct {
 	err  error
 }
 
-// NewReader returns a Reader over b, which it does not change or keep beyond
-// the strings it returns copies of.
+// NewReader returns a Reader over b. It does not change b. What Fixed and Bytes return
+// are parts of b.
 func NewReader(b []byte) *Reader { return &Reader{rest: b} }
 
 // Err returns the first fault, or nil.
@@ -47,7 +47,7 @@ func (r *Reader) Close() error {
 	return r.err
 }
 
-// Fail records a fault of the caller's, unless there was one before.
+// Fail records a fault that the caller has found, unless there was one before.
 func (r *Reader) Fail(format string, args ...any) {
 	if r.err == nil {
 		r.err = fmt.Errorf("%w: %s", ErrCorrupt, fmt.Sprintf(format, args...))
@@ -141,7 +141,7 @@ func Encoder(b []byte) Coder { return Coder{out: b} }
 // Decoder returns a coder that reads b, as a Reader does.
 func Decoder(b []byte) Coder { return Coder{Reader: Reader{rest: b}, decoding: true} }
 
-// Encoded returns what an encoder has appended to.
+// Encoded returns the slice that an encoder has appended to.
 func (c *Coder) Encoded() []byte { return c.out }
 
 // Decoding reports whether the coder sets fields.

@@ -1,12 +1,12 @@
 // Package reftable is a hash table of 32-bit references, most of whose lookups read one
-// cache line. It knows neither what they refer to nor its key: it is asked by a hash,
-// and has its user compare.
+// cache line. It knows neither what they refer to nor their keys: callers give it hashes,
+// and compare keys themselves.
 //
 // Entries lie in groups of one cache line: 12 references, and for each of them 8 bits of
-// its hash, the tag, so that nearly all comparisons are with what is looked for. What
-// finds its group full goes to the next one; each group counts those that went by, so
-// that a lookup knows when to end, and a removal leaves no trace. (The layout is that of
-// Meta's F14, which in turn follows Google's SwissTable.)
+// its hash, the tag, so that nearly all comparisons are with the right entry. An entry
+// that finds its group full goes to the next one. Each group counts the entries that went
+// on from it, so that a lookup knows where to end, and a removal leaves no tombstone.
+// (The layout is that of Meta's F14, which in turn follows Google's SwissTable.)
 package reftable
 
 import (
@@ -38,11 +38,12 @@ type group struct {
 const (
 	maxLoad  = 10 // entries to a group on average, beyond which the table grows
 	minLoad  = 2  // below which it shrinks
-	goodLoad = 8  // that it has then
+	goodLoad = 8  // after it has shrunk
 
-	// doubled is up to how many groups a table grows twofold: each growth has all entries
-	// hashed anew. Beyond it a table grows by a quarter, which takes less memory: from 111
-	// groups on, those of 10 M objects in 1,024 shards fill 64 KiB, whole pages of Go's heap.
+	// doubled is the number of groups up to which a table grows twofold, as each growth
+	// hashes all entries anew. Beyond it a table grows by a quarter, which takes less
+	// memory: from 111 groups on, those of 10 M objects in 1,024 shards fill 64 KiB,
+	// whole pages of Go's heap.
 	doubled = 111
 )
 
@@ -101,7 +102,7 @@ func (t *Table) insert(hash uint64, ref uint32) {
 	}
 }
 
-// larger returns how many groups a table has that has grown.
+// larger returns the number of groups of a table after it has grown.
 func larger(groups int) int {
 	if groups < doubled {
 		return min(max(1, 2*groups), doubled)

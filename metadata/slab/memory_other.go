@@ -4,8 +4,8 @@ package slab
 
 import "unsafe"
 
-// mapped is the memory of a slab: on systems other than Linux of Go's heap, which does
-// not scan it either.
+// mapped is the memory of a slab. On systems other than Linux it is on Go's heap, but
+// holds no pointers, so it is not scanned there either.
 type mapped struct{ regions [][]uint64 }
 
 func (m *mapped) add() unsafe.Pointer {

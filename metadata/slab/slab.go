@@ -1,12 +1,11 @@
-// Package slab keeps many small blocks of memory outside of Go's heap, where the
-// garbage collector neither scans nor counts them. A block is named by a Ref of 32
-// bits, which takes half of the memory of a pointer.
+// Package slab keeps many small blocks of memory outside of Go's heap, where the garbage
+// collector neither scans nor counts them. A block is named by a Ref of 32 bits, which
+// takes half of the memory of a pointer.
 //
-// Blocks must hold no Go pointers: the collector would not see them. A block never
-// moves. Memory in which all blocks were freed goes back to the operating system, but
-// stays mapped until the slab itself is garbage: to read through the Ref of a freed
-// block is a mistake, and no fault. Freed blocks are overwritten, so that such a mistake
-// shows.
+// Blocks must hold no Go pointers: the collector would not see them. A block never moves.
+// Memory in which all blocks were freed goes back to the operating system, but stays
+// mapped until the slab itself is garbage: reading through the Ref of a freed block is a
+// bug, but does not crash. Freed blocks are overwritten, so that such a bug shows.
 package slab
 
 import (
@@ -63,7 +62,7 @@ type Slab struct {
 type chunk struct {
 	class      uint8
 	live       uint16 // blocks in use
-	carved     uint16 // blocks that were in use ever, since the chunk has its class
+	carved     uint16 // blocks handed out at least once since the chunk has its class
 	free       uint16 // the first freed block, plus 1; each one names the next
 	prev, next int32  // in the list of chunks with a free block
 }
@@ -87,8 +86,8 @@ func (s *Slab) At(r Ref) unsafe.Pointer {
 }
 
 // Touch reads from the first 128 bytes of a block, so that they are in the processor's
-// caches. r may be anything: what is not mapped is left alone. So may be what Touch
-// returns, which is only there so that the reads are not left out.
+// caches. r may be anything: Touch does not read what is not mapped. Its result means
+// nothing, and only keeps the compiler from dropping the reads.
 //
 //go:norace
 func (s *Slab) Touch(r Ref) uint64 {
@@ -108,8 +107,8 @@ func (s *Slab) Room() (free, limit int64) {
 	return s.room.Load() * chunkSize, int64(s.limit) * chunkSize
 }
 
-// Share returns what a block of a size in bytes takes of its chunk, in bytes: of large
-// blocks few fit, and the rest of the chunk is lost.
+// Share returns what a block of a size takes of its chunk, both in bytes. A chunk holds
+// few large blocks, and the rest of it is lost.
 func Share(size int) int { return chunkSize / (chunkSize / sizeOf(classOf(size))) }
 
 // Alloc returns a block of a size in bytes, from 1 to MaxBlock, or 0 if the slab is full.
