@@ -11,7 +11,7 @@ import (
 // of up to 3.75 GiB; see Allocator.
 type Range struct {
 	Offset uint32 // units from the segment's base
-	Length uint32 // units, a whole size class
+	Length uint32 // units; a whole size class if Allocate returned it
 }
 
 // End returns the first unit behind the range.
@@ -26,13 +26,12 @@ type region struct {
 	prev, next int32
 }
 
-// An Allocator hands out ranges of one segment. It keeps only what is free:
-// who owns a busy range is the caller's knowledge, so a busy range costs
-// nothing here. Neighbouring free regions are always joined.
+// An Allocator hands out ranges of one segment. It keeps only what is free: callers know
+// who owns a busy range, so a busy range costs nothing here. Neighbouring free regions
+// are always joined.
 //
-// Size classes, rounding and coalescing are those of the C++ master's offset
-// allocator (mooncake-store/src/offset_allocator.cpp). Not safe for
-// concurrent use.
+// Size classes, rounding and coalescing are those of the C++ master's offset allocator
+// (mooncake-store/src/offset_allocator.cpp). Not safe for concurrent use.
 type Allocator struct {
 	shift    uint8  // log2 of the unit in bytes
 	capacity uint32 // units
@@ -199,7 +198,7 @@ func (a *Allocator) takeFront(index int32, units uint32) uint32 {
 	return offset
 }
 
-// insert files a free region.
+// insert adds a free region to the lists and to byEnd.
 func (a *Allocator) insert(r Range) {
 	index := a.spare
 	if index == none {
@@ -213,7 +212,7 @@ func (a *Allocator) insert(r Range) {
 	a.byEnd.Set(r.End(), index)
 }
 
-// remove takes a free region out of the files.
+// remove takes a free region out of the lists and of byEnd.
 func (a *Allocator) remove(index int32) {
 	a.unlink(index)
 	a.byEnd.Delete(a.regions[index].End())

@@ -29,7 +29,7 @@ const (
 const (
 	maxProbes      = 100            // names tried for one object, besides preferred ones (C++ master)
 	maxLooks       = 20 * maxProbes // names looked at for one object, of which most may be full
-	samplesPerCopy = 6              // names sampled per replica by the two others (C++ master)
+	samplesPerCopy = 6              // names sampled per replica by the other strategies (C++ master)
 )
 
 // An Allocation is a range in a segment.
@@ -59,23 +59,23 @@ type Pool struct {
 
 	mu    sync.Mutex // guards the rest; a leaf
 	all   groups
-	views int                    // of all, so far
+	views int                    // taken of all so far
 	sizes btree.Map[uint64, int] // how many segments there are by the largest object that fits in them
 }
 
-// groups are all segments by their names, in order. A copy takes no time, and shares with
-// the original what is in neither of them changed.
+// groups are all segments by their names, in order. A copy takes no time: it shares with
+// the original what has changed in neither.
 type groups = btree.Map[string, group]
 
 // A group is the segments of one name; replicas of an object never share one.
 type group struct {
 	room     *room
 	segments []*Segment
-	views    int // of its pool, when segments was copied: later views share it
+	views    int // Pool.views when segments was last copied: later views share it
 }
 
-// A room knows from which size on no segment of a name has room, so that most allocations
-// pass over a host of very many segments that are full without a look at each.
+// A room remembers the size from which on no segment of a name has room, so that most
+// allocations pass over a host with very many full segments without a look at each.
 type room struct {
 	tooLarge atomic.Uint64 // bytes; 1<<64 - 1 if not known
 	frees    atomic.Uint64
@@ -87,8 +87,8 @@ func newRoom() *room {
 	return r
 }
 
-// freed notes that an object of up to so many bytes fits in one of the segments, which it
-// does already. The order matters, see attempt.lacks.
+// freed notes that an object of up to so many bytes fits in one of the segments. Call it
+// only once that is so: the order matters, see attempt.lacks.
 func (r *room) freed(fits uint64) {
 	r.frees.Add(1)
 	if fits >= r.tooLarge.Load() {
@@ -163,7 +163,7 @@ func (p *Pool) Remove(s *Segment) {
 	p.all.Set(s.Name, g)
 }
 
-// view returns the groups as they are now, which do not change.
+// view returns the groups as they are now. The result never changes.
 func (p *Pool) view() *groups {
 	if seen := p.seen.Load(); seen != nil {
 		return seen
@@ -238,7 +238,7 @@ type attempt struct {
 	req    Request
 	dst    []Allocation
 	first  int // where this attempt's allocations begin in dst
-	probes int // names with enough free bytes, if in one piece
+	probes int // names that have enough free bytes, in one piece or not
 	looks  int
 }
 
@@ -246,9 +246,9 @@ func (a *attempt) placed() bool { return len(a.dst)-a.first >= a.req.Replicas }
 
 func (a *attempt) done() bool { return a.placed() || a.probes >= maxProbes || a.looks >= maxLooks }
 
-// try takes a range in one segment of the group, unless the object has a
-// replica under that name already. All segments of a name are one probe, and those
-// without enough free bytes are none: a host with very many must not hide the others.
+// try takes a range in one segment of the group, unless the object has a replica under
+// that name already. All segments of a name are one probe, or none if all lack free
+// bytes: a host with very many must not hide the others.
 func (a *attempt) try(name string, g group) {
 	for _, placed := range a.dst[a.first:] {
 		if placed.Segment.Name == name {
@@ -285,8 +285,9 @@ func (a *attempt) try(name string, g group) {
 	a.lacks(g.room, frees)
 }
 
-// lacks notes that no segment of a name had room, unless there may be room since: memory
-// was freed, or the segments are others. What comes later finds the note, and takes it back.
+// lacks notes that no segment of a name had room, unless that may have changed: memory
+// was freed, or segments have come or gone. A change that comes later finds the note and
+// takes it back.
 func (a *attempt) lacks(r *room, frees uint64) {
 	r.tooLarge.Store(a.req.Size)
 	if r.frees.Load() != frees || a.pool.seen.Load() != a.groups {
@@ -303,7 +304,7 @@ func (a *attempt) tryFrom(start int) {
 	}
 }
 
-// free returns the free part of what the strategy looks at.
+// free returns the free part of what the strategy compares, from 0 to 1.
 func (p *Pool) free(s *Segment) float64 {
 	if p.strategy == SSDFreeRatioFirst {
 		return p.FreeOnSSD(s.Client)

@@ -55,8 +55,8 @@ type Spec struct {
 	Instance uint64   // of the owner's process, new with each start; 0 if unknown
 }
 
-// SameMount reports whether two specifications say the same of one mount, as far
-// as instances are known.
+// SameMount reports whether two specifications are equal. It ignores the instances unless
+// both are known.
 func (s Spec) SameMount(o Spec) bool {
 	if s.Instance == 0 || o.Instance == 0 {
 		s.Instance, o.Instance = 0, 0
@@ -103,7 +103,7 @@ type Segment struct {
 	largest  uint64        // bytes of the largest object that fits when all is free
 	gone     atomic.Bool   // unmounted
 	eligible atomic.Bool   // in a Pool
-	place    int           // in its group there; guarded by the Pool's lock
+	place    int           // index in its group there; guarded by the Pool's lock
 	room     atomic.Pointer[room]
 }
 
@@ -151,7 +151,8 @@ func (s *Segment) Free(r Range) error {
 	return nil
 }
 
-// CountIn has the busy bytes count in a sum, and no more in the one before; nil for none.
+// CountIn makes the busy bytes count in a sum, nil for none, and no longer in the
+// previous one.
 func (s *Segment) CountIn(sum *atomic.Uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
