@@ -27,7 +27,7 @@ type Batch struct {
 }
 
 // NewFiller returns a change that every release of this program knows, and that changes
-// nothing: it renews the lease of an object that cannot be.
+// nothing: it renews the lease of an object that cannot exist.
 func NewFiller() metadata.Change { return &Batch{Renewals: make([]Renewal, 1)} }
 
 // Pack orders renewals and splits them into batches of at most MaxBatch. The

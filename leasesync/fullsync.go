@@ -7,14 +7,14 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// Records visits the renewal records that etcd still holds, through a sequence,
-// each with the term and the sequence it was written at.
+// Records visits renewal records that etcd still holds, up to a sequence, each with its
+// term and sequence. It may leave out those of an earlier FullSync of the same state.
 type Records func(ctx context.Context, through metadata.Seq, visit func(metadata.Term, metadata.Seq, []metadata.Change) error) error
 
-// FullSync compares a follower's state with every renewal of its term that etcd
-// still holds, up to what the follower has applied. It is a safety net: without a
-// defect it finds no difference. It returns how many renewals the state lacks, and
-// the sequence of the first record that has one of them. It changes nothing.
+// FullSync compares a follower's state with the renewals of its term in the records, up
+// to what the follower has applied. It is a safety net: without a defect it finds no
+// difference. It returns how many renewals the state lacks, and the sequence of the first
+// record that has one of them. It changes nothing.
 func FullSync(ctx context.Context, store *metadata.Store, records Records, counters *Counters) (missing int, first metadata.Seq, err error) {
 	at := store.Position()
 	err = records(ctx, at.Seq, func(term metadata.Term, seq metadata.Seq, changes []metadata.Change) error {

@@ -37,7 +37,7 @@ type Leases struct {
 	Log           zerolog.Logger
 
 	wake  chan struct{} // signals that a critical renewal waits
-	found int           // renewals of the scan before; for Scan alone
+	found int           // renewals that the last scan found; for Scan alone
 }
 
 // Counters count renewals, on this node, ever.
@@ -105,7 +105,7 @@ func (l *Leases) exists(e metadata.Entry, now metadata.Time) bool {
 	if !e.Readable() {
 		return false
 	}
-	if !e.Busy() && e.Outcome() == nil { // as where a segment is about to go
+	if !e.Busy() && e.Outcome() == nil { // an unmount under way has an outcome, too
 		l.renew(e, now)
 	}
 	return true
@@ -184,7 +184,7 @@ const (
 	// hold up the commits of others least, and large ones take fewer writes to etcd.
 	minRound = 3 * MaxBatch
 	maxRound = 24 * MaxBatch
-	// scanRounds is in how many rounds a scan commits what the scan before it found.
+	// scanRounds is the number of rounds of a scan that finds as much as the one before.
 	scanRounds = 16
 	// roundBytes bounds a round in the journal. With one batch more, of the longest
 	// numbers (78 kB), it is still below what may be submitted at once.
