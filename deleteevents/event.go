@@ -68,8 +68,8 @@ func (e *Event) Apply(tx *metadata.Tx) error {
 	return errs.InvalidVersion
 }
 
-// remove removes the elements of a list and counts those that existed. It returns
-// the answer if there is only one.
+// remove removes the elements of a list and counts those that existed. If the list has
+// one element, it returns the answer for that.
 func remove[T any](list []T, one func(T) error, removed *int) (answer error) {
 	for _, it := range list {
 		if err := one(it); err == nil {

@@ -22,7 +22,7 @@ type Result struct {
 	Removed    int
 	Leased     int // kept, as a reader has a lease; none if forced
 	InProgress int // kept, as a replica is being written, copied or moved
-	Events     int // in which they were removed
+	Events     int // that removed them
 }
 
 // An Expander turns selections into lists of exact objects on the primary.
@@ -131,9 +131,9 @@ func (x *Expander) candidates(dst []candidate, shard int, s Selection) []candida
 	return dst
 }
 
-// commit removes what is left of the chosen objects, as one event; nil if
-// nothing can be removed now. It counts those that must stay, and returns those that
-// are being changed, in the memory of chosen, and what the first of them waits for.
+// commit removes those of the chosen objects that can go now, as one event; nil if none
+// can. It counts those that must stay. It returns those that are being changed, in the
+// memory of chosen, and the channel that the first of them waits on.
 func (x *Expander) commit(ctx context.Context, s Selection, chosen []metadata.Ref, r *Result) (event *Event, busy []metadata.Ref, wait <-chan struct{}, err error) {
 	ticket, err := x.Queue.Admit(ctx, len(chosen)*16)
 	if err != nil {
