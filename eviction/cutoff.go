@@ -61,7 +61,7 @@ func (c *Cutoff) Abort(*metadata.Store) { c.victims.Release() }
 // NewCutoff returns a cutoff to decode into.
 func NewCutoff() metadata.Change { return new(Cutoff) }
 
-// Code goes through the fields.
+// Code encodes or decodes the fields.
 func (c *Cutoff) Code(coder *binenc.Coder) {
 	coder.Tag(metadata.TypeCutoff)
 	binenc.CodeVarint(coder, &c.Deadline)

@@ -36,8 +36,8 @@ type Loop struct {
 	Every   time.Duration // interval between rounds; 10 ms in the C++ master
 	Now     func() metadata.Time
 
-	// Spare is told which objects are evicted next, if they are not kept meanwhile; nil
-	// for nobody.
+	// Spare gets the objects that the next pass would evict, and may make the store spare
+	// some of them; nil for none.
 	Spare func([]metadata.Ref)
 
 	Counters *Counters
@@ -56,8 +56,8 @@ type Counters struct {
 	Bytes      atomic.Int64 // of memory they held
 	NearMisses atomic.Int64 // renewals journaled for a cutoff
 	Discarded  atomic.Int64 // abandoned puts
-	// Idle is how long ago, in milliseconds, the lease had ended of the last object that
-	// the newest cutoff took: the least idle that an evicted object was.
+	// Idle is how long ago, in milliseconds, the lease of the youngest object under the
+	// newest cutoff had ended: the shortest time that an evicted object was idle.
 	Idle atomic.Int64
 }
 
@@ -67,18 +67,18 @@ func NewLoop(l *Loop) *Loop {
 	return l
 }
 
-// AllocationFailed asks for a round, because a put of size bytes found no room.
-// asOf is the store's Time before the attempt. For a put whose key found no room size is
-// math.MaxUint64: no memory that comes free is enough then. If most objects have a copy
-// on a disk, their keys stay, and nothing is evicted for it: repeated puts would empty
-// the memory, and still find no room.
+// AllocationFailed asks for a round, because a put of size bytes found no room. asOf is
+// the store's Time before the attempt. If the put found no room for its key, size is
+// math.MaxUint64: no memory that comes free is enough then. Such a put evicts nothing if
+// most objects have a copy on a disk, because their keys would stay: repeated puts would
+// empty the memory, and still find no room.
 //
 // During the guard, most often the first lease TTL of a term, it does nothing while
 // memory about to leave quarantine would hold the object. Evicted memory would wait in
-// quarantine too, and repeated puts would empty the cache. The memory is freed by
-// a commit up to a beat after the guard's end; until then it still does
-// nothing, because a round would evict the first objects put afterwards. So it is
-// while more leaves quarantine than one commit frees.
+// quarantine too, and repeated puts would empty the cache. The commit that frees the
+// memory comes up to a beat after the guard's end. Until then AllocationFailed still does
+// nothing, because a round would evict the first objects put afterwards. The same holds
+// while more ranges may leave quarantine than one commit frees.
 func (l *Loop) AllocationFailed(size uint64, asOf metadata.Time) {
 	guard := l.Store.GuardUntil()
 	switch {

@@ -8,7 +8,7 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// Bounds are those of an eviction pass.
+// Bounds limit an eviction pass.
 type Bounds struct {
 	Objects       int           // evict at most so many
 	IncludePinned bool          // softly pinned objects as well
@@ -112,11 +112,10 @@ func endPins(store *metadata.Store) {
 	}
 }
 
-// candidates returns the objects that a pass considers, in the order of
-// eviction, and whether there are more. It finds every object that is at most
-// as old as the last one it returns. Those renewed since they were journaled
-// do not count towards the bounds. It finds none, and is to be called again, if it has
-// filed too many others anew.
+// candidates returns the objects that a pass considers, in the order of eviction, and
+// whether there are more. It finds every object that is at most as old as the last one it
+// returns. Those renewed since they were journaled do not count towards the bounds. If it
+// has filed too many others anew, it finds none and sets again: call it once more.
 func candidates(evictable metadata.Evictable, limit metadata.Time, b Bounds) (found []candidate, more, again bool) {
 	walk := func(pinned bool) {
 		victims, before := 0, len(found)
@@ -145,18 +144,18 @@ func compare(c metadata.Candidate, deadline metadata.Time, id metadata.ObjectID)
 	return cmp.Or(cmp.Compare(c.Deadline(), deadline), cmp.Compare(c.ID(), id))
 }
 
-// groupSlack is by how many candidates a cutoff may be extended for a group that it would
-// divide. A group has 1,024 members at most.
+// groupSlack is the number of candidates by which a cutoff may be extended for a group
+// that it would divide. A group has 1,024 members at most.
 const groupSlack = 1024
 
-// whole returns how many of the candidates a cutoff must cover, n or more, so that
-// it divides no group of those that are as old as the n-th: a group falls under a
-// cutoff when its youngest member does, see Victims.Claim.
+// whole returns how many of the candidates a cutoff must cover, n or more, so that it
+// divides no group among those as old as the n-th: a group falls under a cutoff when its
+// youngest member does, see Victims.Claim.
 //
-// Groups that were put at the same time may lie among one another, each reaching behind
-// the one before it. So that they do not go all at once, whole sets groups apart that
-// reach too far, if others make room: they are kept for some milliseconds more, each
-// for another time.
+// Groups that were put at the same time may interleave, each reaching behind the one
+// before it, and would all go at once. So if others make room, whole sets the groups
+// apart that reach too far: it keeps them for some milliseconds more, each until another
+// time.
 func whole(found []candidate, n int) int {
 	if n == 0 || n == len(found) {
 		return n
@@ -217,8 +216,8 @@ func within(found []candidate, most int) int {
 	return len(found)
 }
 
-// A candidate is one with the time until which it is kept: the end of its lease
-// as it was granted last, or later while a client copies it.
+// A candidate knows until when it is kept: to the end of its lease as granted last, or
+// longer while a client copies it.
 type candidate struct {
 	metadata.Candidate
 	keptUntil metadata.Time

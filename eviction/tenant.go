@@ -10,16 +10,16 @@ type TenantSearch struct {
 	Tenant   string
 	SoftPins bool
 
-	Looked  int           // at so many objects
+	Looked  int           // objects that it has looked at
 	Done    bool          // it has seen all
 	pinned  bool          // it has come to those with a soft pin
-	through metadata.Time // it has seen what is as old
+	through metadata.Time // it has seen all whose leases ended by then
 	groups  map[any]bool  // it has seen these
 }
 
-// Next prepares the eviction of objects that hold so many bytes of memory, or less: of
-// most objects at most, and of those among the next maxCandidates or so. What it returns
-// must be submitted before the search goes on.
+// Next prepares the eviction of objects until they hold so many bytes of memory. It takes
+// most objects at most, from among the next maxCandidates or so. The caller must submit
+// what it returns before the search goes on.
 func (t *TenantSearch) Next(bytes uint64, most int, now metadata.Time) (drops []metadata.Drop, freed uint64) {
 	if t.groups == nil {
 		t.groups = make(map[any]bool)
