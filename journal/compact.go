@@ -39,16 +39,18 @@ type Compactor struct {
 	// is embedded, so that it is ours to defragment and to disarm.
 	Cover func(ctx context.Context) (Cover, error)
 
-	// Cuts reports whether the history is this node's to cut, of several that each have a
-	// member of the etcd, given whether its own leads. Nil for always.
+	// Cuts reports whether this node cuts the history, where several nodes each have a
+	// member of the etcd. leadsEtcd says whether this node's member leads. Nil for
+	// always.
 	Cuts func(leadsEtcd bool) bool
 
 	marks []mark
 	cut   int64 // revision compacted last
 	space *atomic.Pointer[Space]
-	after time.Duration // by the clock: no space is made before
+	after time.Duration // by the clock: when space may be made again
 
-	// defragAfter is by the clock: nothing is defragmented before that can free little.
+	// defragAfter is when, by the clock, the next defragmentation may begin that can free
+	// little.
 	defragAfter time.Duration
 	pause       time.Duration // between two such defragmentations
 }

@@ -21,9 +21,9 @@ import (
 // not known: see EtcdLog.Append.
 const AttemptTimeout = 3 * time.Second
 
-// resendAfter is how long a commit waits for an answer before its transaction is
-// sent once more, beside the first. What etcd's leader was told before it died may be
-// lost for good, and the next leader answers what is sent to it within milliseconds.
+// resendAfter is how long a commit waits for an answer before its transaction is sent
+// once more, beside the first. What etcd's leader received before it died may be lost for
+// good, and the next leader answers within milliseconds.
 const resendAfter = 200 * time.Millisecond
 
 // lastPause is the longest pause between two attempts. It is short: a follower that
@@ -35,12 +35,12 @@ const lastPause = 50 * time.Millisecond
 type EtcdLog struct {
 	// Random spreads retries, as in Jitter; set before the first Append.
 	Random func() float64
-	// Histories reports whether every node reads heads that name their history. One
-	// without a name gets one then. May be nil for never; set before the first Append.
+	// Histories reports whether every node reads heads that name their history; then a
+	// journal without a name gets one. May be nil for never; set before the first Append.
 	Histories func() bool
-	// Tried is told how each call for a commit went, nil for written, also while Append
-	// goes on because the outcome of a commit is unknown; must not block; may be nil.
-	// Set before the first Append.
+	// Tried gets the result of each call for a commit, nil for written, also while Append
+	// goes on because the outcome of a commit is unknown. It must not block; it may be
+	// nil. Set before the first Append.
 	Tried func(err error)
 
 	client   *clientv3.Client
@@ -52,7 +52,7 @@ type EtcdLog struct {
 	with []clientv3.Op // to be applied with the next commit
 
 	end  Cursor        // last known, ours or a predecessor's
-	took time.Duration // by the last transaction that was written, from when it was sent
+	took time.Duration // by etcd for the last transaction, see learn
 	tip  atomic.Pointer[Cursor]
 }
 
@@ -71,9 +71,9 @@ func NewCursor(head Head, revision int64, value string) Cursor { return Cursor{h
 // Value returns the value of the head in etcd, empty if it is not known.
 func (c Cursor) Value() string { return c.value }
 
-// NewEtcdLog returns a log that goes on behind a head that was read, with the
-// right of an election. Records live at least as long as eventsTTL, as measured by the
-// clock, and a day where no Trimmer deletes them.
+// NewEtcdLog returns a log that goes on behind a head that was read, with the right of an
+// election. Records live for eventsTTL, by the clock, and for a day if that is longer,
+// unless a Trimmer deletes them.
 func NewEtcdLog(client *clientv3.Client, layout Layout, election Election, behind Cursor, eventsTTL time.Duration, clk clock.Clock) *EtcdLog {
 	l := &EtcdLog{
 		client: client, layout: layout, election: election, clock: clk,
@@ -91,14 +91,15 @@ func (l *EtcdLog) Prepare(ctx context.Context) {
 	_, _ = l.leases.current(ctx)
 }
 
-// With lets etcd apply operations with the next commit, in its transaction.
+// With adds operations to the transaction of the next commit.
 func (l *EtcdLog) With(ops []clientv3.Op) { l.with = ops }
 
-// Append writes a commit: it compares the leader and the head, and moves the
-// head by one. See Log for its errors.
+// Append writes a commit: it compares the leader and the head, and moves the head by one.
+// See Log for its errors.
 //
-// A commit whose outcome is not known is sent again: it finds its own head there if
-// it was applied. Only if that has no answer either, or etcd is full, the head is read.
+// A commit whose outcome is not known is sent again: the transaction finds its own head
+// in etcd if it was applied before. Append reads the head only if that has no answer
+// either, or etcd is full.
 func (l *EtcdLog) Append(ctx context.Context, c *Sealed) error {
 	if c.Head.Seq != l.end.Head.Seq+1 {
 		return fmt.Errorf("commit %d does not follow the head at %d", c.Head.Seq, l.end.Head.Seq)
@@ -140,8 +141,8 @@ func (l *EtcdLog) Append(ctx context.Context, c *Sealed) error {
 	}
 }
 
-// sign completes a head that is to follow the last one: with the writer, and with
-// what goes on from there.
+// sign completes a head that is to follow the last one: with the election of this writer,
+// and with what the last head hands on.
 func (l *EtcdLog) sign(h *Head) {
 	before := &l.end.Head
 	h.Election, h.Bytes = l.election, before.Bytes
@@ -171,7 +172,7 @@ func Jitter(pause time.Duration, random func() float64) time.Duration {
 	return time.Duration(float64(pause) * (0.5 + random()))
 }
 
-// errDeposed is ErrFenced where a commit may have been written before.
+// errDeposed stands for ErrFenced where the commit may have been written.
 var errDeposed = errors.New("this node is no longer elected")
 
 // An answer is etcd's to a transaction, and how long it took.
@@ -181,10 +182,10 @@ type answer struct {
 	took time.Duration
 }
 
-// attempt sends the transaction and waits for its first answer. Without one it goes
-// out again, beside the first, every resendAfter, or less often while etcd is slow: it
-// must not be given more to do then. It reports whether it was sent more than once: then
-// an error does not say that nothing was written.
+// attempt sends the transaction and waits for its first answer. Without one it sends it
+// again, beside the first, every resendAfter, or less often while etcd is slow, so as not
+// to add to its load. It reports whether it sent more than once: then an error does not
+// say that nothing was written.
 func (l *EtcdLog) attempt(ctx context.Context, c *Sealed) (again bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, AttemptTimeout)
 	defer cancel() // ends what is still under way
@@ -215,8 +216,9 @@ func (l *EtcdLog) attempt(ctx context.Context, c *Sealed) (again bool, err error
 	}
 }
 
-// learn notes how slow etcd is. What waited for an answer that a dead member of etcd owes
-// says nothing of that, nor does an error, but for a whole attempt without an answer.
+// learn notes how slow etcd is. Each sending is timed by itself, so one that a dead
+// member of etcd never answers does not count. Nor does an error, unless the whole
+// attempt had no answer.
 func (l *EtcdLog) learn(ctx context.Context, a answer) {
 	if a.err == nil || ctx.Err() != nil {
 		l.took = a.took
@@ -279,13 +281,13 @@ const (
 	written
 )
 
-// resolve finds out by reading what became of a commit whose transaction had an
-// answer that does not say whether it, or one before it, was applied. While it is not
-// written it may be sent again: it compares the head, so at most one of all
-// attempts will be applied.
+// resolve reads the head to find out what became of a commit, after an answer that does
+// not say whether this transaction, or one before it, was applied. A commit that is not
+// written may be sent again: each transaction compares the head, so at most one of them
+// will be applied.
 //
-// It waits for long only if etcd is full: while etcd elects a leader, a read waits
-// longer than the election, and the commit's transaction does not.
+// It waits for long only if etcd is full: while etcd elects a leader, a read waits longer
+// than the election, and the commit's transaction does not.
 func (l *EtcdLog) resolve(ctx context.Context, c *Sealed, full bool) (outcome, error) {
 	wait := resendAfter
 	if full {
@@ -328,11 +330,11 @@ func (l *EtcdLog) advance(to Cursor) {
 // goroutine.
 func (l *EtcdLog) Tip() Cursor { return *l.tip.Load() }
 
-// Resign ends the term cleanly: in one transaction it moves the head, marked
-// clean, and deletes the leader key. No call may be answered any more when it
-// is sent. The tip stays: this node reads the commit as a follower does. Errors:
-// ErrFenced; a *RefusedError when this node is surely still the leader; with
-// anything else it may be or not.
+// Resign ends the term cleanly: in one transaction it moves the head, marked clean, and
+// deletes the leader key. No call may be answered any more when it is sent. The tip
+// stays: this node reads the commit as a follower does. Errors: ErrFenced; a
+// *RefusedError when this node is surely still the leader; after any other error it may
+// be the leader or not.
 func (l *EtcdLog) Resign(ctx context.Context, head Head) error {
 	l.sign(&head)
 	head.Clean = true
@@ -356,8 +358,8 @@ func (l *EtcdLog) Resign(ctx context.Context, head Head) error {
 	return nil
 }
 
-// resigned finds out whether a resignation was applied that etcd answered with
-// ErrNoSpace. Errors as of Resign.
+// resigned finds out whether a resignation was applied to which etcd answered ErrNoSpace.
+// Errors as of Resign.
 func (l *EtcdLog) resigned(ctx context.Context, head string, refused error) error {
 	resp, err := l.client.Txn(ctx).Then(clientv3.OpGet(l.layout.Head()), clientv3.OpGet(l.layout.Leader())).Commit()
 	if err != nil {
@@ -382,10 +384,10 @@ func KindOf(err error) errs.Kind {
 	return errs.Unresolved
 }
 
-// isRefusal reports whether etcd surely did not apply a transaction, for a
-// reason that sending it again does not mend by itself. ErrNoSpace is none of
-// them: the write that an etcd finds to be too much only when it applies it is
-// applied all the same, and answered so.
+// isRefusal reports whether etcd surely did not apply a transaction, for a reason that
+// sending it again does not mend by itself. ErrNoSpace is none of them: an etcd that runs
+// out of space only while it applies a write has applied that write, and answers
+// ErrNoSpace.
 func isRefusal(err error) bool {
 	for _, refusal := range []error{
 		rpctypes.ErrRequestTooLarge, rpctypes.ErrTooManyOps, rpctypes.ErrTooManyRequests,
@@ -409,13 +411,14 @@ type eventLeases struct {
 }
 
 const (
-	// recordsLive is how long records live at least for which no primary cares: so long all
-	// nodes may be away, and still go on from their state files.
+	// recordsLive is how long records live at least if no primary deletes them: all nodes
+	// may be away for so long, and still go on from their state files.
 	recordsLive = 24 * time.Hour
 	// leaseShare is how long records get the same lease.
 	leaseShare = time.Minute
-	// spareLease is how much longer a lease lives than it must. For so long it serves on
-	// when etcd does not grant the next one at once, as while it elects a leader.
+	// spareLease is how much longer a lease lives than its records need. For so long it
+	// serves new records if etcd does not grant the next lease at once, as during an
+	// election.
 	spareLease = 4 * time.Second
 )
 

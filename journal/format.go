@@ -80,7 +80,8 @@ func (l Layout) Complete() string { return l.Root + "complete/" }
 func (l Layout) CompleteNode(id string) string { return l.Complete() + id }
 
 // Forgotten is the prefix of the keys of nodes that an operator gave up, so that no node
-// that remembers one of them lists it again. At most as many as complete nodes.
+// that remembers one of them lists it again. There are at most as many as of complete
+// nodes.
 func (l Layout) Forgotten() string { return l.Root + "forgotten/" }
 
 // ForgottenNode is the key of one of these nodes.
@@ -140,7 +141,8 @@ func (l Layout) seqOf(stream metadata.Stream, key string) (metadata.Seq, error) 
 
 // A Head is the journal's end, as it stands in etcd under one key for ever.
 type Head struct {
-	// Format is that of heads and records from which on programs read it; 0 for 1.
+	// Format is the oldest format of heads and records that programs must know to read
+	// this one; 0 for 1.
 	Format int `json:"format,omitempty"`
 
 	Term metadata.Term `json:"term"`

@@ -21,8 +21,8 @@ type Ancestor struct {
 // maxAncestors is how many ancestors a journal names.
 const maxAncestors = 64
 
-// Founding returns the head that founds a new history at a head that is lost, from
-// a state at the position, in a later term.
+// Founding returns the head that founds a new history in place of a lost head, from a
+// state at a position, in a later term.
 func Founding(before Head, at metadata.Position, term metadata.Term) Head {
 	h := before
 	h.Format, h.Term, h.Seq, h.Time = FormatVersion, term, at.Seq, at.Time
@@ -31,12 +31,14 @@ func Founding(before Head, at metadata.Position, term metadata.Term) Head {
 	return h
 }
 
-// Found founds the journal anew with a head, in place of what the log goes on
-// behind, and deletes the records of the journal that is lost. ancestors are those of
-// the journal that it is founded from; nil if only etcd may know them. Errors: ErrFenced if
-// another node is elected or something else stands at the head; others leave it open.
-// Nodes of the history instead, empty for none, are to go on with the new one, though
-// it is not founded from theirs.
+// Found founds the journal anew with a head, in place of what the log goes on behind, and
+// deletes the records of the journal that is lost. ancestors are those of the journal
+// that it is founded from; nil if only etcd may know them. instead, if not empty, is a
+// history whose nodes are to go on with the new one, though it is not founded from
+// theirs.
+//
+// Errors: ErrFenced if another node is elected or something else stands at the head; any
+// other error leaves the outcome open.
 func (l *EtcdLog) Found(ctx context.Context, head Head, ancestors []Ancestor, instead History) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*AttemptTimeout)
 	defer cancel()

@@ -23,11 +23,11 @@ type LostError struct {
 	// Newer says that the head may be well, but in a format that this program does
 	// not read. Nothing may be founded in its place.
 	Newer bool
-	// Foreign says that the head is of a journal that has nothing to do with the state:
-	// which of them counts is for an operator to say.
+	// Foreign says that the head is of a journal that has nothing to do with the state.
+	// An operator must say which of them counts.
 	Foreign bool
-	// Forked says that the head is of the same history, and that another primary went on
-	// from less than the state holds: neither descends from the other.
+	// Forked says that the head is of the same history, but another primary went on from
+	// less than the state holds: neither descends from the other.
 	Forked bool
 }
 
@@ -43,11 +43,11 @@ var ErrNewer = errors.New("upgrade this node")
 // errUnreadable says that a head is not one that any program wrote.
 var errUnreadable = errors.New("the head of the journal cannot be read")
 
-// Against compares a state that stood at a cursor with the head that was read after
-// that, or what DecodeHead says of it. Errors: a *LostError if the head is not of the
-// journal that the state comes from; a *BrokenError if it was founded anew since,
-// from another position; nil if the journal goes on from the cursor, or the state is
-// nothing yet.
+// Against compares a state at this cursor with a head that was read later, and err, which
+// DecodeHead returned for it. It returns nil if the journal goes on from the cursor, or
+// there is no state yet. Errors: a *LostError if the head is not of the journal that the
+// state comes from; a *BrokenError if the journal was founded anew since, from another
+// position; else err.
 func (c Cursor) Against(found Cursor, err error) error {
 	have, head := c.Head, found.Head
 	switch {
@@ -120,7 +120,7 @@ func (c Cursor) foundedAt(head Head) bool {
 // A View is the head as a linearizable read found it.
 type View struct {
 	Cursor Cursor
-	// Err is of DecodeHead; the cursor has no head then.
+	// Err is what DecodeHead returned; if it is not nil, the cursor has no head.
 	Err error
 	// Revision is etcd's at the read, and Cluster etcd's id.
 	Revision int64

@@ -19,10 +19,10 @@ type Pace struct {
 
 	mu     sync.Mutex
 	on     bool          // heads carry W and D
-	least  time.Duration // W at least, of the term before
+	least  time.Duration // W is at least that of an earlier term
 	factor time.Duration // by which D is raised
 	slow   []slowCommit  // of the last minute
-	calm   time.Duration // by the clock: the last slow commit
+	calm   time.Duration // by the clock: when the last slow commit ended
 	raised int
 }
 
@@ -109,8 +109,8 @@ func (p *Pace) Raised() int {
 	return p.raised
 }
 
-// What raises the window: so many slow commits within such a time; and what
-// lowers it again: a time without one.
+// slowCommits slow commits within slowWithin raise the window. It falls again after
+// calmAfter without one.
 const (
 	slowCommits = 3
 	slowWithin  = time.Minute

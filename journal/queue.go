@@ -20,8 +20,8 @@ const (
 	// MaxSubmissionBytes bounds what one caller submits at once; a submission is
 	// never split between commits.
 	MaxSubmissionBytes = 256 << 10
-	// maxDirect is how large a submission its caller may commit; a batch is worth a
-	// goroutine, and goes into one commit with others.
+	// maxDirect is how large, in bytes, a submission may be that its caller commits. A
+	// batch is worth waking the writer, and goes into one commit with others.
 	maxDirect = 1 << 10
 	// MaxWaiting is how many submissions may wait in the queue.
 	MaxWaiting = 1 << 14
@@ -35,14 +35,14 @@ const (
 type Queue struct {
 	store   *metadata.Store
 	room    room
-	tickets *semaphore.Weighted // as many are taken as there are
+	tickets *semaphore.Weighted // one is acquired for each Ticket
 	applied applied
 
 	mu     sync.Mutex
 	list   []*submission
 	queued int   // bytes in list
 	closed error // what callers get once the queue takes no more
-	held   error // what they get for as long as it takes none; nil if it does
+	held   error // what callers get while Hold is in force; nil if it is not
 	wake   chan struct{}
 	direct func() // commits what is queued; nil if only the writer's goroutine does it
 }
@@ -71,7 +71,7 @@ func NewQueue(store *metadata.Store, capacity int64) *Queue {
 	}
 }
 
-// maxTickets is more than there can be: room bounds them.
+// maxTickets is more than there can be at once, as room bounds them.
 const maxTickets = 1 << 40
 
 // A Ticket is room in the queue for one submission. It is taken before changes
@@ -81,11 +81,10 @@ type Ticket struct {
 	place place
 }
 
-// Admit waits for room for about so many bytes of changes, of the peer that the context
-// has, or of this program (share.PeerOf). An error means that
-// nothing has changed: Unavailable when there is no room before the context
-// ends, or what the queue was closed or held with; nowait.Err where the context asks
-// for no waiting.
+// Admit waits for room for about so many bytes of changes. They count for the peer of the
+// context, or for this program if it has none (share.PeerOf). An error means that nothing
+// has changed: Unavailable when there is no room before the context ends, or what the
+// queue was closed or held with; nowait.Err where the context asks for no waiting.
 func (q *Queue) Admit(ctx context.Context, bytes int) (*Ticket, error) {
 	return q.admit(ctx, bytes, q.refusal)
 }
@@ -115,7 +114,7 @@ func (q *Queue) admit(ctx context.Context, bytes int, refusal func() error) (*Ti
 }
 
 // admitNow is admit for a call that must not wait: neither for room, nor for the commits
-// of what others have queued before it, nor for who waits until the queue is idle.
+// of what others have queued before it, nor behind a call of Idle.
 func (q *Queue) admitNow(bytes int) (*Ticket, error) {
 	if !q.empty() || !q.tickets.TryAcquire(1) {
 		return nil, nowait.Err
@@ -132,8 +131,8 @@ func (q *Queue) admitNow(bytes int) (*Ticket, error) {
 	return t, nil
 }
 
-// Hold lets the queue take nothing for now but what comes by SubmitHeld: callers get err.
-// What is queued already goes its way. Nil ends it.
+// Hold makes the queue refuse all but SubmitHeld with err, until it is called with nil.
+// What is queued already goes on.
 func (q *Queue) Hold(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -289,7 +288,7 @@ func (q *Queue) push(s *submission) error {
 	return nil
 }
 
-// directly has callers commit single changes, by f; nil ends it.
+// directly makes callers commit single changes, by f; nil ends it.
 func (q *Queue) directly(f func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -386,8 +385,7 @@ func (q *Queue) refuse(list []*submission, err error) {
 	tell(list, err)
 }
 
-// tell gives submissions an outcome; what becomes of their changes is the
-// caller's business.
+// tell gives submissions an outcome. It does nothing with their changes.
 func tell(list []*submission, err error) {
 	for _, s := range list {
 		s.err = err

@@ -52,7 +52,7 @@ func broken(reason Reason, format string, args ...any) error {
 	return &BrokenError{Reason: reason, Err: fmt.Errorf(format, args...)}
 }
 
-// A Consumer of the journal is what Read calls.
+// A Consumer gets what Read finds in the journal.
 type Consumer interface {
 	// Commit receives the next commit, with the head that it moved. An error
 	// ends the reading.
@@ -79,7 +79,7 @@ func (r *Reader) Head(ctx context.Context) (Cursor, error) {
 	return at, err
 }
 
-// head returns also the revision at which it was read.
+// head also returns the revision at which it was read.
 func (r *Reader) head(ctx context.Context) (at Cursor, now int64, err error) {
 	v, err := r.Look(ctx)
 	if err != nil || v.Err != nil {
@@ -101,11 +101,11 @@ func (r *Reader) Start(ctx context.Context) (Cursor, error) {
 	return Cursor{Revision: now}, nil
 }
 
-// Read watches the cluster's root from behind a position and hands each commit
-// to f, in order and proven to follow the one before: the head moves by exactly
-// one, with exactly the records that it says belong to it. It goes on from its
-// own revision, whatever has expired since, until the context ends, f fails, or
-// the journal is broken (ErrBroken) or lost (ErrLost). An etcd that is away is waited for.
+// Read watches the cluster's root from behind a position and hands each commit to f, in
+// order and proven to follow the one before: the head moves by exactly one, with exactly
+// the records that it says belong to it. It goes on from its own revision, whatever has
+// expired since, until the context ends, f fails, or the journal is broken (ErrBroken) or
+// lost (ErrLost). It waits for an etcd that is away.
 func (r *Reader) Read(ctx context.Context, behind Cursor, f Consumer) error {
 	for silence := watchSilence; ; {
 		next, stuck, err := r.watch(ctx, behind, f, silence)
@@ -127,11 +127,11 @@ func (r *Reader) Read(ctx context.Context, behind Cursor, f Consumer) error {
 // rewatchDelay is the pause before a watch that ended is begun anew.
 const rewatchDelay = 100 * time.Millisecond
 
-// watchSilence is for how long a watch may bring nothing. A primary commits more
-// often; a watch that got stuck would keep an elected node from ever catching up. One
-// that ended so without bringing anything is followed by one of twice as long, up to
-// lastWatchSilence: to a watcher that is far behind etcd sends up to 1,000 revisions as
-// one message, which a slow line may not bring in time.
+// watchSilence is how long a watch may bring nothing before it counts as stuck. A primary
+// commits more often, and a stuck watch would keep an elected node from ever catching up.
+// After a watch that brought nothing at all, the next one may be silent for twice as
+// long, up to lastWatchSilence: to a watcher that is far behind, etcd sends up to 1,000
+// revisions as one message, which a slow line may not bring in time.
 const (
 	watchSilence     = 5 * time.Second
 	lastWatchSilence = 2 * time.Minute
@@ -171,7 +171,7 @@ func (r *Reader) watch(parent context.Context, at Cursor, f Consumer, silence ti
 
 var errStuck = errors.New("the watch brought nothing")
 
-// pass goes on behind a compaction that the watch did not reach in time.
+// pass goes on after a compaction of revisions that the watch had not reached yet.
 func (r *Reader) pass(ctx context.Context, at Cursor, f Consumer) (Cursor, error) {
 	head, err := r.Look(ctx)
 	if err != nil {
@@ -224,9 +224,9 @@ func (r *Reader) revision(ctx context.Context, at Cursor, events []*clientv3.Eve
 	return at, f.Commit(c, at)
 }
 
-// deleted returns that the journal is lost, since its head was deleted, unless etcd holds
-// one again by now that goes on from a position: the watch brings it. To read on from there
-// would meet the deletion again and again.
+// deleted returns that the journal is lost, as its head was deleted; nil if etcd holds a
+// head again that goes on from a position. The watch will bring that one. A watch from
+// the position itself would meet the deletion again and again.
 func (r *Reader) deleted(ctx context.Context, at Cursor) error {
 	view, err := r.Look(ctx)
 	if err == nil && !view.Missing() && at.Against(view.Cursor, view.Err) == nil {
@@ -273,8 +273,8 @@ func (r *Reader) Records(ctx context.Context, stream metadata.Stream, from, thro
 	})
 }
 
-// Oldest returns the sequence of the oldest record that etcd still holds, at least from
-// and through at most; a later one than any if there is none.
+// Oldest returns the sequence of the oldest record that etcd still holds from one
+// sequence through another; one later than any if there is none.
 func (r *Reader) Oldest(ctx context.Context, from, through metadata.Seq) (metadata.Seq, error) {
 	oldest := metadata.Seq(1<<63 - 1)
 	for stream := range metadata.StreamCount {
@@ -294,8 +294,8 @@ var errFound = errors.New("the record was found")
 const (
 	// scanPage is how many records one request reads, of up to 1 MiB each.
 	scanPage = 16
-	// scanGrowth is how many times as many sequences a request covers as one that came to
-	// the end of its own.
+	// scanGrowth is the factor by which a request covers more sequences than the one
+	// before it, if that reached the end of its range.
 	scanGrowth = 8
 )
 

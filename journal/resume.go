@@ -45,11 +45,11 @@ func (c Cursor) is(known Cursor) bool {
 	return c.Head.Term == known.Head.Term && c.Head.Seq == known.Head.Seq && c.Head.History.Is(known.Head.History)
 }
 
-// Resume finds out how the journal goes on behind a position, given the head. It
-// returns the cursor from which a watch goes on. What etcd has compacted is read from
-// the records that still stand, if all of them do, and handed to f. Whatever it
-// returns, f has got everything up to the cursor. Errors: those of Against and of f; a
-// *BrokenError if only a snapshot helps; others if etcd did not answer.
+// Resume finds out how the journal goes on behind a position, given the head. It returns
+// the cursor from which a watch goes on. If etcd has compacted the history in between,
+// Resume reads the records, if all of them still stand, and hands their commits to f.
+// Whatever it returns, f has got everything up to the cursor. Errors: those of Against
+// and of f; a *BrokenError if only a snapshot helps; others if etcd did not answer.
 func (r *Reader) Resume(ctx context.Context, at Cursor, head View, f Consumer) (Cursor, error) {
 	if err := at.Against(head.Cursor, head.Err); err != nil {
 		return at, err
@@ -114,9 +114,8 @@ func (of records) bytes() (n int) {
 	return n
 }
 
-// head returns what is known of the head of a commit from its records: what it shares
-// with the head before, and the stamp. A commit without records has that of the one
-// before.
+// head returns what the records of a commit say of its head: the stamp, and what it
+// shares with the head before. A commit without records gets the stamp of the one before.
 func (of records) head(before Head) (Head, error) {
 	h := before
 	h.Seq, h.Streams, h.Election, h.Checked, h.Digest, h.Clean, h.Heir = before.Seq+1, 0, "", 0, 0, false, ""
@@ -161,8 +160,8 @@ func (r *Reader) behind(ctx context.Context, at Cursor, head View, visit func(me
 	return nil
 }
 
-// window reads the records of commits from one on, before another one, of which there are
-// recordsWindow at most.
+// window reads the records of the commits from one sequence on, before another one: at
+// most recordsWindow commits.
 func (r *Reader) window(ctx context.Context, from, to metadata.Seq, revision int64) (window [recordsWindow]records, err error) {
 	ctx, cancel := context.WithTimeout(ctx, AttemptTimeout)
 	defer cancel()

@@ -16,8 +16,8 @@ import (
 // clock (docs/design.md, section 8, Beats).
 //
 // A commit that succeeded extends it to the time at which that commit was first
-// sent, plus the serve window in its head, less what two clocks within 1/1000 of a
-// common rate differ in that. Whoever is elected next waits for that window from
+// sent, plus the serve window in its head, less what two clocks, each within 1/1000 of
+// a common rate, may differ in that time. Whoever is elected next waits for that window from
 // when it learned of the head, which is later than the sending.
 //
 // While heads carry no window, for nodes of an older version, the deadline of the
@@ -25,12 +25,12 @@ import (
 // followers may depose by the head before it. Safe for concurrent use.
 type Right struct {
 	clock clock.Clock
-	until atomic.Int64 // by the clock, in ns; stopped if that was called
+	until atomic.Int64 // by the clock, in ns; stopped after Stop
 
 	mu       sync.Mutex    // guards all below
 	window   time.Duration // of the newest head that was sent, 0 for none
 	session  time.Duration // deadline of the session, by the clock
-	counts   bool          // the session: the journal ends with a head without a window
+	counts   bool          // the session counts: the newest commit has no window
 	patience time.Duration // how long a lapsed right is waited for
 	renewed  chan struct{} // closed and replaced when the right is extended or stopped
 	waiting  int
@@ -170,8 +170,7 @@ func (r *Right) Session(deadline time.Duration) {
 	}
 }
 
-// margin is what two clocks within 1/1000 of a common rate may differ in d, and
-// as much again.
+// margin is what two clocks, each within 1/1000 of a common rate, may differ in d.
 func margin(d time.Duration) time.Duration { return d / 500 }
 
 func (r *Right) extendLocked(to time.Duration) {

@@ -11,14 +11,14 @@ import (
 const (
 	// firstBytes of the queue are for whoever comes first.
 	firstBytes = 2 << 20
-	// peerBytes is what one peer may have in the queue at most: some commits, for which all
-	// others have to wait who come then.
+	// peerBytes is the most that one peer may have in the queue: a few commits, for which
+	// all others wait that come later.
 	peerBytes = 8 << 20
 )
 
-// room is that of a queue. Some is for whoever comes first, and is taken without a look at
-// who that is. Beyond it, each peer has a part, and peers that wait take turns; and
-// some is for what this program does by itself, so that renewals, evictions and the end of
+// room is that of a queue, in three parts. The first goes to whoever comes first, whoever
+// that is. Of the second each peer has a share, and peers that wait take turns. The third
+// is for what this program does by itself, so that renewals, evictions and the end of
 // clients do not wait for clients' calls.
 type room struct {
 	first *semaphore.Weighted // never waited for
@@ -26,7 +26,7 @@ type room struct {
 	own   *semaphore.Weighted
 
 	ownBytes int64 // of own
-	least    int64 // bytes that a submission counts, so that their number is bounded
+	least    int64 // bytes that a submission counts at least, to bound their number
 }
 
 func newRoom(capacity int64) room {
@@ -42,7 +42,7 @@ func newRoom(capacity int64) room {
 type place struct {
 	bytes int64
 	first bool
-	peer  string // of which it is, unless it is first; empty for this program
+	peer  string // whose part it is of, unless first; empty for this program
 }
 
 // takeNow takes a place if there is one for whoever comes first.

@@ -25,8 +25,8 @@ type Space struct {
 	leads bool  // this member leads etcd
 }
 
-// fullShare is the part of the quota that is left to what etcd and the journal need to go
-// on, beats among it: one in so many. Changes are refused where less is left.
+// fullShare is the part of the quota, one in so many, that is kept for what etcd and the
+// journal need to go on, such as beats. Changes are refused when less than that is left.
 const fullShare = 10
 
 // Full reports whether changes are to be refused.
@@ -116,9 +116,9 @@ func (c *Compactor) cutCovered(ctx context.Context) (fault, err error) {
 	return fault, c.compact(context.WithoutCancel(ctx), revision, clientv3.WithCompactPhysical())
 }
 
-// makeSpace cuts what is covered, gives the freed pages back, and lifts the NOSPACE alarm.
-// Of several nodes with a member of etcd one does the first and the last, and each gives
-// back the pages of its own.
+// makeSpace cuts what is covered, gives the freed pages back, and lifts the NOSPACE
+// alarm. Where several nodes each have a member of etcd, one of them cuts and lifts the
+// alarm, and each gives back the pages of its own member.
 func (c *Compactor) makeSpace(ctx context.Context, full Space) (freed Space, err error) {
 	var fault error
 	cuts := c.Cuts == nil || c.Cuts(full.leads)
@@ -154,8 +154,8 @@ func (c *Compactor) makeSpace(ctx context.Context, full Space) (freed Space, err
 	return freed, nil
 }
 
-// mustDefragment reports whether free pages are to be given back: when they are many, and
-// from time to time to get below the quota, for as long as etcd refuses writes.
+// mustDefragment reports whether free pages are to be given back: when they are many,
+// and, for as long as etcd refuses writes, from time to time to get below the quota.
 func (c *Compactor) mustDefragment(s Space) bool {
 	switch {
 	case s.Bytes-s.used > s.Quota/(2*fullShare):
@@ -204,9 +204,10 @@ func (c *Compactor) defragment(ctx context.Context) error {
 	return nil
 }
 
-// inTurn runs what makes a member of etcd silent, of several members for one at a time: the
-// key that says so goes with its lease. If it is another's turn, nothing is done now. An
-// etcd that is full takes no key: nothing is acknowledged then in any case.
+// inTurn runs what makes a member of etcd silent, for one of several members at a time. A
+// key on a lease says which one. If it is another's turn, inTurn does nothing. An etcd
+// that is full takes no key; then inTurn runs it, as nothing can be acknowledged in any
+// case.
 func (c *Compactor) inTurn(ctx context.Context, run func(context.Context) error) error {
 	if c.Cuts == nil {
 		return run(ctx)

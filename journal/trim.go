@@ -14,42 +14,43 @@ import (
 )
 
 // A Trimmer deletes the records of the journal that nobody needs any more, for as long as
-// one node is elected: those that are older than Keep and covered by the nodes' state files,
-// and the oldest ones beyond MaxBytes whatever needs them. It never deletes others: their
-// leases outlive the absence of all nodes, so that these can go on from their files although
-// etcd has compacted its history.
+// one node is elected: those that are older than Keep and covered by the nodes' state
+// files, and the oldest ones beyond MaxBytes, even if they are needed. It deletes no
+// others. Their leases last long enough for nodes that were all away to go on from their
+// files, although etcd has compacted its history.
 type Trimmer struct {
 	Journal *EtcdLog // of the elected node: a deposed one deletes nothing
 	Clock   clock.Clock
 	Log     *slog.Logger
 	Keep    time.Duration // --events-ttl
-	// Covered returns up to which sequence no state file needs records.
+	// Covered returns the sequence up to which no state file needs records.
 	Covered  func(ctx context.Context) (metadata.Seq, error)
 	MaxBytes int64 // of the records that stand, as of RecordBytes
 
 	marks []mark       // of commits that moved the bytes, the oldest first
 	bytes int64        // at the newest mark so far
-	begun bool         // there was one: the first stands for all records of terms before
-	done  metadata.Seq // up to which no record stands
+	begun bool         // there was a mark: the first stands for all records of earlier terms
+	done  metadata.Seq // no record stands up to it
 	found int64        // records of the slice that was deleted last
-	slice metadata.Seq // commits of the next one
+	slice metadata.Seq // commits in the next slice
 }
 
 const (
-	// trimEvery is how often records are looked for that may go.
+	// trimEvery is the pause between two searches for records that may go.
 	trimEvery = time.Second
 	// minTrimSlice and maxTrimSlice bound how many commits lose their records in one
-	// transaction: commits wait for it. One that takes less than quickSlice is followed by one
-	// of twice as many, one that takes longer than slowSlice by one of half as many.
+	// transaction, as commits wait for it. After one that took less than quickSlice the
+	// next has twice as many, after one that took longer than slowSlice half as many.
 	minTrimSlice = 64
 	maxTrimSlice = 512
 	quickSlice   = 5 * time.Millisecond
 	slowSlice    = 20 * time.Millisecond
-	// trimRest is how many times as long as the deletion of a slice the pause behind it is, so
-	// that etcd has most of its time for commits, however slow it is; between minTrimRest and
-	// maxTrimRest. For records beyond MaxBytes it is urgentRest: a deletion, of which one
-	// transaction has many, costs less than its commit, so commits cannot outrun it in the
-	// other half of the time.
+	// trimRest is the length of the pause behind the deletion of a slice, as a multiple
+	// of the time that the deletion took, but between minTrimRest and maxTrimRest. So
+	// etcd has most of its time for commits, however slow it is. For records beyond
+	// MaxBytes the multiple is urgentRest. Commits cannot outrun that in their half of
+	// the time: a transaction deletes many records, each at less cost than its commit
+	// had.
 	trimRest    = 4
 	urgentRest  = 1
 	minTrimRest = 10 * time.Millisecond
@@ -109,9 +110,9 @@ func (t *Trimmer) step(ctx context.Context) error {
 	return nil
 }
 
-// trim deletes the records up to a sequence, the oldest first, in slices. It asks for the
-// oldest one at first, and again where a slice had none: terms before may have deleted many.
-// Those up to urgent are beyond MaxBytes.
+// trim deletes the records up to a sequence, the oldest first, in slices. It looks the
+// oldest one up at first, and again after a slice without any: earlier terms may have
+// deleted many. Those up to urgent are beyond MaxBytes.
 func (t *Trimmer) trim(ctx context.Context, to, urgent metadata.Seq) error {
 	for t.done < to {
 		first := t.done + 1

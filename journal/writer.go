@@ -14,8 +14,9 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// Heartbeat is how long a writer without a Pace waits for changes before it commits
-// none: cluster time and quarantine go on, and followers see that the primary lives.
+// Heartbeat is how long a writer without a Pace waits for changes before it makes an
+// empty commit: cluster time and quarantine go on, and followers see that the primary
+// lives.
 const Heartbeat = time.Second
 
 // A Log makes one commit durable.
@@ -44,7 +45,7 @@ func (e *RefusedError) Error() string { return "the commit was refused: " + e.Er
 
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// An Observer is called for each commit, by who commits.
+// An Observer is called for each commit, on the goroutine that commits.
 type Observer interface {
 	// Committed reports a commit: how many changes and bytes of records, how
 	// long the log took, how long applying took. The context has what the Tracer put
@@ -54,11 +55,13 @@ type Observer interface {
 	Refused(changes int, err error)
 }
 
-// A Tracer follows commits that callers wait for; it is called by who commits.
+// A Tracer follows commits that callers wait for. It is called on the goroutine that
+// commits.
 type Tracer interface {
-	// Commit is called before a commit is written, with its head, how many changes it
-	// has, and the contexts of the callers, of whom some may have given up. The context that it returns is for the log
-	// and the observer. The function is called once, when the commit is applied or has failed.
+	// Commit is called before a commit is written, with its head, the number of its
+	// changes, and the contexts of the callers, of whom some may have given up. The
+	// context that it returns is for the log and the observer. The function is called
+	// once, when the commit is applied or has failed.
 	Commit(ctx context.Context, head Head, changes int, callers []context.Context) (context.Context, func(error))
 }
 
@@ -75,8 +78,9 @@ type WriterConfig struct {
 	Tracer   Tracer               // may be nil
 	Pace     *Pace                // may be nil
 	Right    *Right               // that commits extend; may be nil
-	// Direct has callers commit single changes on their own goroutines, one at a time, for
-	// a Log that does not wait: a commit takes less than to wake a goroutine for it.
+	// Direct makes callers commit single changes on their own goroutines, one at a time.
+	// It is for a Log that does not wait: a commit then takes less time than waking a
+	// goroutine for it.
 	Direct bool
 	// Filler is a change that changes nothing. A heartbeat at which memory leaves quarantine
 	// carries it, so that there is a record of it: a node that reads the records alone, where
@@ -103,9 +107,9 @@ func NewWriter(c WriterConfig) *Writer {
 	return &Writer{WriterConfig: c, last: p, time: p.Time}
 }
 
-// Settled waits for the end of the commit that is under way, if there is one. It
-// lasts as long as etcd does not say what became of the commit. It fails with the
-// context's error. Safe for concurrent use.
+// Settled waits for the end of the commit that is under way, if there is one. That may
+// last until etcd says what became of the commit. It fails with the context's error. Safe
+// for concurrent use.
 func (w *Writer) Settled(ctx context.Context) error {
 	commit := w.newest.Load()
 	if commit == nil {
@@ -214,9 +218,9 @@ func (w *Writer) commitFor(ctx context.Context) {
 	}
 }
 
-// crash ends the process after a commit that the state may have by half: after a panic, as
-// one on the writer's goroutine does, though front ends recover from panics of their calls.
-// A node that starts again loads a whole state.
+// crash ends the process after a commit that may be applied in part. A panic on the
+// writer's goroutine would end it anyway; one on a caller's goroutine would not, as front
+// ends recover from panics of their calls. A node that starts again loads a whole state.
 func crash(failure any) {
 	stack := debug.Stack()
 	go func() { panic(fmt.Sprintf("a commit failed: %v\n%s", failure, stack)) }()
@@ -236,8 +240,8 @@ func (w *Writer) stepLocked(ctx context.Context, beat bool) (int, error) {
 	return len(sealed), w.ended
 }
 
-// Next returns the head that would come behind the last commit, with nothing
-// in it, and of its time, while Run is not running.
+// Next returns the head that an empty commit would have now, at the time of the last
+// commit. Run must not be running.
 func (w *Writer) Next() Head {
 	c, _ := w.build(nil)
 	return c.Head
