@@ -92,12 +92,12 @@ func (v *view) judge(ctx context.Context, op operation, req proto.Message, sent 
 	return &failure{err: e}
 }
 
-// judgeAnswer is judge for an error that a node has answered.
+// judgeAnswer is judge for an error with which a node has answered.
 func (v *view) judgeAnswer(e *errs.Error, from rpcerr.Source) *failure {
 	if from.ClusterID != v.clusterID {
 		return v.wrongCluster(from)
 	}
-	// Only of the primary is a lower term a sign that it was replaced.
+	// A lower term shows that a primary was replaced; it says nothing of other nodes.
 	if e.Kind == errs.NotLeader {
 		v.terms.announce(from.Term)
 	} else if !v.terms.served(from.Term) {
@@ -150,7 +150,8 @@ func (v *view) tooLarge(op operation, req proto.Message, e *errs.Error) *failure
 	return &failure{err: e}
 }
 
-// notWhole is an answer that lacks something. It counts as lost.
+// notWhole is the failure of an attempt whose answer is incomplete: the answer counts as
+// lost.
 func notWhole(op operation, from *pb.ResponseHeader) *failure {
 	return &failure{repeat: true, open: true, err: &errs.Error{
 		Kind: errs.Unresolved, Op: op.name, Detail: fmt.Sprintf("the answer of node %q is not whole", from.GetNodeId()),

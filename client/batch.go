@@ -24,15 +24,15 @@ type batch struct {
 	// that it returns count from the run's begin.
 	send func(ctx context.Context, l *leader, request uint64, r run) ([]*pb.ItemError, *failure)
 
-	failed   []error // by item: its outcome, or what came last of it
+	failed   []error // by item: its outcome, or its last error
 	open     []bool  // by item: an attempt may have been applied
 	left     []run   // without an outcome, in order
 	answered bool    // some items have been answered
 }
 
-// changeAll makes a call that changes n items, and returns the outcome of each, or
-// an error if no item has got any answer. request returns what asks for a run of
-// them, and take gets the answer to that: it reports whether this is whole.
+// changeAll makes a call that changes n items, and returns the outcome of each, or an
+// error if no item has got any answer. request makes the request for a run of items. take
+// gets the answer to it, and reports whether that is complete.
 func changeAll[R any, P interface {
 	*R
 	reply
@@ -60,7 +60,7 @@ func changeAll[R any, P interface {
 	return b.failed, nil
 }
 
-// try asks once for all that is left.
+// try makes the call once for all items that are left.
 func (b *batch) try(ctx context.Context, l *leader) *failure {
 	todo := b.left
 	b.left = nil
@@ -83,8 +83,8 @@ func (b *batch) try(ctx context.Context, l *leader) *failure {
 	return worst
 }
 
-// settle takes note of the answer to a run. It returns the failure of items
-// that are still without an outcome, or nil.
+// settle records the answer to a run. It returns the failure of items that are still
+// without an outcome, or nil.
 func (b *batch) settle(r run, items []*pb.ItemError) (worst *failure) {
 	clear(b.failed[r.from:r.to])
 	for _, item := range items {
@@ -106,7 +106,7 @@ func (b *batch) settle(r run, items []*pb.ItemError) (worst *failure) {
 	return worst
 }
 
-// worse is a failure that makes the call do what either of two asks for.
+// worse combines two failures: the call then does all that either of them asks for.
 func worse(a, b *failure) *failure {
 	switch {
 	case a == nil:
@@ -159,8 +159,7 @@ func inOrder(items []*pb.ItemError, n int) bool {
 	return true
 }
 
-// allThere checks that there is an object for each of n items but those with an
-// error.
+// allThere checks that each of n items has an object or an error.
 func allThere(objects []*pb.ReplicaList, items []*pb.ItemError, n int) bool {
 	if len(objects) != n || !inOrder(items, n) {
 		return false

@@ -20,9 +20,9 @@ import (
 // the answer.
 type attempt func(ctx context.Context, l *leader) *failure
 
-// ask makes a call and returns its answer, and the time on the client's clock
-// before it was sent. whole, unless nil, says whether an answer has all that it
-// must have. After an error the answer is nil, whose getters return zeros.
+// ask makes a call and returns its answer, and the time on the client's clock before it
+// was sent. whole, unless nil, says whether an answer is complete. After an error the
+// answer is nil, whose getters return zeros.
 func ask[R any, P interface {
 	*R
 	reply
@@ -89,12 +89,12 @@ func newPauses() *backoff.ExponentialBackOff {
 	return b
 }
 
-// repeatFor is how long nodes are asked again for what they know by a request id alone,
-// from the sending of the first attempt that may have been applied. They remember it for
-// a minute; the rest is for an attempt that is still on its way when the time is up.
+// repeatFor is how long a call that nodes know by its request id alone is repeated, from
+// the sending of the first attempt that may have been applied. Nodes remember such ids
+// for a minute; the rest is for an attempt that is still on its way when the time is up.
 const repeatFor = 40 * time.Second
 
-// errTooOld ends a call that could go on but for repeatFor.
+// errTooOld ends a call that only repeatFor keeps from going on.
 var errTooOld = fmt.Errorf("it was repeated for %v, and nodes forget request ids after a minute", repeatFor)
 
 func (c *Client) repeat(ctx context.Context, op operation, try attempt) (attempts int, err error) {
@@ -182,7 +182,7 @@ func (c *Client) pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// answer is what the caller gets of a final failure.
+// answer returns what the caller gets for a final failure.
 func answer(op operation, e *errs.Error) error {
 	if e.Op == "" || e.Op == "grpc" {
 		e.Op = op.name
@@ -190,8 +190,8 @@ func answer(op operation, e *errs.Error) error {
 	return e
 }
 
-// unresolved is the end of a call that must not be repeated. ended is why it
-// could not have been, if there is such a reason.
+// unresolved returns the error of a call that must not be repeated. ended says why it
+// could not have been in any case, if so.
 func unresolved(op operation, f *failure, ended error) error {
 	return &errs.Error{
 		Kind: errs.Unresolved, Op: op.name, Err: ended,
@@ -199,7 +199,7 @@ func unresolved(op operation, f *failure, ended error) error {
 	}
 }
 
-// gaveUp is the end of a call without an answer.
+// gaveUp returns the error of a call that has got no answer.
 func (c *Client) gaveUp(op operation, open bool, attempts int, last *failure, cause error) error {
 	e := &errs.Error{Kind: errs.Unavailable, Op: op.name, Err: cause, Detail: "nothing was changed"}
 	if open {

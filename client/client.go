@@ -13,7 +13,7 @@ import (
 	"github.com/understudy-store/understudy/internal/etcd/etcdclient"
 )
 
-// ErrClosed is in the chain of what calls of a closed client return.
+// ErrClosed is in the chain of the errors that calls of a closed client return.
 var ErrClosed = errors.New("the client is closed")
 
 // A Client makes calls of one cluster. It is safe for concurrent use; all its
@@ -38,8 +38,8 @@ type Client struct {
 	background sync.WaitGroup
 }
 
-// New returns a client. It connects to nobody yet: that the cluster cannot be
-// reached shows at the first call.
+// New returns a client. It connects to nobody yet: whether the cluster can be reached
+// shows at the first call.
 //
 // Errors: InvalidParams, which names all faults of the configuration.
 func New(config Config) (*Client, error) { return newClient(config, clock.Boot()) }
@@ -68,10 +68,10 @@ func newClient(config Config, now clock.Clock) (*Client, error) {
 // ID returns the id under which this client puts objects and mounts segments.
 func (c *Client) ID() uuid.UUID { return c.config.ClientID }
 
-// Close ends what runs in the background, and all calls under way: with
-// errs.Unresolved where the outcome is open. It waits for what it ends, which
-// is short. Mounted segments stay mounted until the server misses the pings;
-// unmount them first to take the memory back at once.
+// Close ends what runs in the background, and all calls under way: with errs.Unresolved
+// where the outcome is open. It waits until they have ended, which takes little time.
+// Mounted segments stay mounted until the server misses the pings; unmount them first to
+// take the memory back at once.
 func (c *Client) Close() {
 	c.mu.Lock()
 	c.closed = true
@@ -84,8 +84,8 @@ func (c *Client) Close() {
 	c.background.Wait()
 }
 
-// spawn runs f in the background until the client is closed. It reports false
-// if that has happened, and f does not run.
+// spawn runs f in the background until the client is closed. If it is closed already, f
+// does not run, and spawn reports false.
 func (c *Client) spawn(f func(context.Context)) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,28 +14,28 @@ import (
 	"github.com/understudy-store/understudy/errs"
 )
 
-// MaxClusters is how many clusters Clusters can be of.
+// MaxClusters is the largest number of clusters that a Clusters can have.
 const MaxClusters = 256
 
-// Clusters makes calls of several clusters, for stores that are more than one master holds
-// or answers. Each key is in one of them, by Placement over tenant and key. The clusters know nothing of
-// one another. It is safe for concurrent use.
+// Clusters makes calls of several clusters, for stores that are too large or too busy for
+// one master. Each key is in one of them, by Placement over tenant and key. The clusters
+// know nothing of one another. It is safe for concurrent use.
 //
-// A batch goes to all clusters that have keys of it, at once, and its answers come back in
-// the order of its keys. Where a cluster does not answer, its keys get the error, and all
-// others their answers; only if no cluster answers does the call fail as a whole. A call
-// for one key fails with its cluster.
+// A batch goes to all clusters that have keys of it, at once, and its answers come back
+// in the order of its keys. Where a cluster does not answer, its keys get the error, and
+// all others their answers; only if no cluster answers does the call fail as a whole. A
+// call for one key fails with its cluster.
 //
-// Memory belongs to one cluster: its master alone says who may write where. So a
-// host that lends memory to all clusters mounts a segment of its own at each, best of
-// one size, as each gets the same share of the keys. Where a cluster is added, mount a further segment
-// there: the keys that move to it are missing at first, as after an eviction, and what the
-// others have of them is evicted in time.
+// Memory belongs to one cluster: its master alone says who may write where. So a host
+// that lends memory to all clusters mounts a segment of its own at each. Make them of one
+// size, as each cluster gets the same share of the keys. When a cluster is added, mount a
+// further segment there. The keys that move to it are missing at first, as after an
+// eviction, and the other clusters evict in time what they have of them.
 //
-// What a call says of many objects it says of each cluster's alone: a group is evicted
-// together only as far as its keys are in one cluster, a tenant's quota is each
-// cluster's own, and PutConfig.SameNode looks at the keys of one cluster. Calls that are not here, such as
-// KeyEvents, are those of Client, for each of All.
+// A call about many objects looks at each cluster's alone: a group is evicted together
+// only as far as its keys are in one cluster, a tenant's quota is each cluster's own, and
+// PutConfig.SameNode looks at the keys of one cluster. For calls that are missing here,
+// such as KeyEvents, use each Client of All.
 type Clusters struct {
 	clients   []*Client
 	placement *Placement
@@ -43,8 +43,8 @@ type Clusters struct {
 }
 
 // NewClusters returns a client of clusters with different ClusterIDs. All configurations
-// have the same Tenant, where none is the default one; a ClientID that is not set is the
-// same for all.
+// must have the same Tenant; none is the default one. Those without a ClientID get the
+// same one.
 //
 // Errors: InvalidParams.
 func NewClusters(configs ...Config) (*Clusters, error) {
@@ -200,8 +200,8 @@ func (c *Clusters) BatchRemove(ctx context.Context, keys []string, how Removal) 
 	return spread(c, keys, itself, func(one *Client, keys []string) ([]error, error) { return one.BatchRemove(ctx, keys, how) }, same)
 }
 
-// RemoveByRegex is Client.RemoveByRegex at all clusters. With an error it returns what those
-// removed that had none.
+// RemoveByRegex is Client.RemoveByRegex at all clusters. With an error it returns the sum
+// of the clusters that had none.
 func (c *Clusters) RemoveByRegex(ctx context.Context, regex string, how Removal) (RemovalResult, error) {
 	return c.sum(func(one *Client) (RemovalResult, error) { return one.RemoveByRegex(ctx, regex, how) })
 }
@@ -228,7 +228,7 @@ func itself(key string) string   { return key }
 func keyOfPut(put PutRef) string { return put.Key }
 func same(err error) error       { return err }
 
-// sum makes a call of all clusters at once, and adds up what they answer.
+// sum makes a call of all clusters at once, and adds up their answers.
 func (c *Clusters) sum(ask func(*Client) (RemovalResult, error)) (total RemovalResult, err error) {
 	results, failed := make([]RemovalResult, len(c.clients)), make([]error, len(c.clients))
 	var asked sync.WaitGroup
@@ -254,8 +254,8 @@ type share[T any] struct {
 	err   error // of the call as a whole
 }
 
-// spread makes a batch of all clusters that have keys of it, and joins their answers.
-// fail makes an answer of the error of a cluster.
+// spread sends a batch to all clusters that have keys of it, and joins their answers.
+// fail turns the error of a cluster into the answer for one item.
 func spread[T, R any](c *Clusters, items []T, key func(T) string, ask func(*Client, []T) ([]R, error), fail func(error) R) ([]R, error) {
 	shares, used := make([]share[T], len(c.clients)), 0
 	for i, item := range items {
@@ -292,7 +292,7 @@ func spread[T, R any](c *Clusters, items []T, key func(T) string, ask func(*Clie
 	return nil, err
 }
 
-// settleShare has a cluster answer its share.
+// settleShare asks a cluster for its share, and files the answers in results.
 func settleShare[T, R any](s *share[T], one *Client, id string, results []R, ask func(*Client, []T) ([]R, error), fail func(error) R) {
 	answers, err := ask(one, s.items)
 	if err != nil {

@@ -30,7 +30,7 @@ type Config struct {
 	EtcdEndpoints []string
 	// EtcdPrefix is the nodes' --etcd-prefix. Default /understudy.
 	EtcdPrefix string
-	// ClusterID is the nodes' --cluster_id. What nodes of another cluster answer is
+	// ClusterID is the nodes' --cluster_id. An answer from a node of another cluster is
 	// an error. Default mooncake_cluster.
 	ClusterID string
 
@@ -58,9 +58,9 @@ type Config struct {
 	// Token is for nodes with --roles-tokens: it says who this client is. It needs TLS.
 	Token string
 	// DialOptions apply to each connection to a node, after what this package sets:
-	// interceptors (grpc.WithChainUnaryInterceptor), a dialer, credentials. All calls
-	// but those to etcd pass an interceptor, one by one: attempts that are repeats,
-	// questions who leads, pings. Default: none.
+	// interceptors (grpc.WithChainUnaryInterceptor), a dialer, credentials. An
+	// interceptor sees each call to a node by itself: repeats, questions who leads,
+	// pings. It does not see calls to etcd. Default: none.
 	DialOptions []grpc.DialOption
 	// Transport carries the calls. TLS and DialOptions are for the default: gRPC.
 	Transport Transport
@@ -77,10 +77,10 @@ type Observer interface {
 	// Call is called after each call: how many attempts it took, how it ended
 	// (errs.OK for success), and how long the caller waited.
 	Call(method string, attempts int, kind errs.Kind, took time.Duration)
-	// LeaderChanged is called for each new primary, and one that was elected again.
+	// LeaderChanged is called for each new primary, and for one that was elected again.
 	LeaderChanged(l Leader)
-	// Remounted is called when segments were mounted again because the server had
-	// forgotten them, or that failed; then it will be tried again.
+	// Remounted is called after segments were mounted again because the server had
+	// forgotten them, with the error if that failed; then it will be tried again.
 	Remounted(segments int, err error)
 }
 

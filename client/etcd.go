@@ -13,13 +13,13 @@ import (
 
 const (
 	readTimeout = 3 * time.Second
-	// lookEvery is how often the leader key is read anew while calls need a leader that
-	// is not found. It is longer than most failovers take.
+	// lookEvery is how often the leader key is read anew while calls need a leader and
+	// none is found. It is longer than most failovers take.
 	lookEvery = 2 * time.Second
 )
 
-// watch follows the leader key until the context ends, whatever happens to etcd.
-// The client lives without it, by what it knows and by hints.
+// watch follows the leader key until the context ends, whatever happens to etcd. Without
+// etcd the client goes by what it knows and by hints.
 func (f *finder) watch(ctx context.Context, etcd *clientv3.Client) {
 	pauses := newPauses()
 	pauses.MaxInterval = 2 * time.Second
@@ -38,10 +38,10 @@ func (f *finder) watch(ctx context.Context, etcd *clientv3.Client) {
 	}
 }
 
-// follow reads the leader key and then watches it, until that fails or brings no
-// leader where one is needed: an etcd that was wiped, or restored, counts its
-// revisions anew, and a watch waits in silence for one that is to come. It reports
-// whether etcd has answered at all.
+// follow reads the leader key and then watches it, until that fails, or brings no leader
+// while calls need one. Then the etcd may be new, or restored from a backup: it counts
+// its revisions anew, and the watch waits in silence for one that is yet to come. It
+// reports whether etcd has answered at all.
 func (f *finder) follow(ctx context.Context, etcd *clientv3.Client) (answered bool, err error) {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()

@@ -22,12 +22,12 @@ const (
 	// takes calls and never answers. It is shorter than most failover times, so
 	// that the next leader is found when it begins to serve.
 	quietFor = 250 * time.Millisecond
-	// lostAfter is how long a leader may answer nothing, asked whether it leads,
-	// before it is called at another address where it answers.
+	// lostAfter is how long a leader may answer nothing, though it is asked whether it
+	// leads, before it is called at another address where it answers.
 	lostAfter = 3 * probeTimeout
-	// drainFor is how long a replaced leader's connection stays open, unless the
-	// leader was quiet before: answers may still arrive, and calls that hang there
-	// must not hang longer.
+	// drainFor is how long the connection of a replaced leader stays open, for answers
+	// that may still arrive; not longer, so that calls that hang there come back. It is
+	// closed at once if the leader was quiet before.
 	drainFor = 250 * time.Millisecond
 )
 
@@ -53,13 +53,13 @@ type finder struct {
 	calls    atomic.Int64           // in progress
 	current  atomic.Pointer[leader] // nil while none is known
 	wake     chan struct{}          // starts a search
-	arrivals chan struct{}          // has the search look for new candidates
+	arrivals chan struct{}          // makes the search look for new candidates
 
 	mu         sync.Mutex // guards what follows, and changes of current but to nil
 	candidates []*candidate
 	latest     *leader       // elected last, and not retired; it may be dropped
 	searching  bool          // a search is in progress, or about to begin
-	news       chan struct{} // closed, and replaced, when waiting callers must look
+	news       chan struct{} // closed, and replaced, when waiting callers must look again
 	met        bool          // a node of this cluster has answered, ever
 	fault      *errs.Error   // why no search will find a leader; nil if one may
 	reported   Leader        // the last one that the observer got
@@ -77,8 +77,8 @@ func newFinder(c *Client) *finder {
 	return f
 }
 
-// wait returns the leader as soon as there is one. It fails with the context,
-// when the client is closed, or when the addresses cannot be right.
+// wait returns the leader as soon as there is one. It fails when the context ends, when
+// the client is closed, or when the addresses cannot be right.
 func (f *finder) wait(ctx context.Context) (*leader, error) {
 	for {
 		if l := f.current.Load(); l != nil {
@@ -137,9 +137,9 @@ func (f *finder) drop(l *leader, from rpcerr.Source) {
 	}
 }
 
-// hint has the node at an address asked at once, because another node takes it
-// for the leader of a term. It happens once for each term: two nodes that take
-// each other for the leader would keep this client busy otherwise.
+// hint makes the search ask the node at an address at once, because another node takes it
+// for the leader of a term. It does so once for each term: two nodes that take each other
+// for the leader would keep this client busy otherwise.
 func (f *finder) hint(address string, term uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -169,8 +169,8 @@ func (f *finder) announced(address string, term uint64) {
 	}
 }
 
-// elect takes note of a node that has answered as the leader. It reports false
-// if that is no reason to prefer it to the one that is known.
+// elect notes that a node has answered as the leader. It reports false if the leader that
+// is known stays.
 func (f *finder) elect(c *candidate, conn Conn, h *pb.ResponseHeader) bool {
 	l := &leader{Leader: Leader{c.address, h.GetNodeId(), h.GetTerm()}, candidate: c, conn: conn}
 	l.answered.Store(int64(f.clock()))
@@ -290,8 +290,7 @@ func (f *finder) close() {
 	}
 }
 
-// candidateLocked returns the candidate at an address, which is a new one if
-// it was not known.
+// candidateLocked returns the candidate at an address, and makes one if it was not known.
 func (f *finder) candidateLocked(address string) *candidate {
 	for _, c := range f.candidates {
 		if c.address == address {
@@ -305,8 +304,8 @@ func (f *finder) candidateLocked(address string) *candidate {
 	return c
 }
 
-// forgetLocked makes room for a learned address, at the cost of the one that
-// was learned first and does not lead.
+// forgetLocked makes room for a learned address: if there are maxLearned, it forgets the
+// one that was learned first and does not lead.
 func (f *finder) forgetLocked() {
 	learned, oldest := 0, -1
 	current := f.current.Load()

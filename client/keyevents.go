@@ -14,11 +14,11 @@ import (
 	"github.com/understudy-store/understudy/errs"
 )
 
-// silentFor is how long a primary may send nothing to who follows keys: it sends
+// silentFor is how long a primary may send nothing to a follower of keys. It sends
 // something every half second.
 const silentFor = 2 * time.Second
 
-// A KeyPosition says up to where a follower of keys has seen all. The zero value is the
+// A KeyPosition says how far a follower of keys has come. The zero value is the
 // beginning.
 type KeyPosition struct {
 	History  string // names the journal
@@ -26,17 +26,17 @@ type KeyPosition struct {
 	Sequence uint64
 }
 
-// KeyEvents are the next events. Without any, nothing has happened up to After.
+// KeyEvents are the next events. If there are none, nothing has happened up to After.
 type KeyEvents struct {
-	// Resync says that something may be missing: the caller forgets all keys. Those that
-	// there are follow as events, like those after them.
+	// Resync says that some events may be missing. The caller forgets all keys: those
+	// that exist follow as events, before the events of later changes.
 	Resync bool
 	Events []KeyEvent
-	After  KeyPosition // to go on from behind these
+	After  KeyPosition // the position behind these, to go on from
 }
 
-// A KeyEvent says that it has changed where an object can be read. If it can be read
-// neither from memory nor from a disk, its key is gone.
+// A KeyEvent is a change of where an object can be read: InMemory and OnDisk say where it
+// can be now. If neither is set, its key is gone.
 type KeyEvent struct {
 	Type     KeyEventType
 	Tenant   string
@@ -45,7 +45,7 @@ type KeyEvent struct {
 	Size     uint64 // bytes
 	Group    string // empty for none
 	InMemory bool
-	OnDisk   bool // of a host, or in a file
+	OnDisk   bool // on a client's SSD, or in a file
 }
 
 // A KeyEventType is what happens to a key.
@@ -60,11 +60,11 @@ const (
 
 // KeyEvents follows which keys of all tenants are stored, removed and evicted, in the
 // order in which that happens, from behind a position: that of the last events that the
-// caller has dealt with, or the zero one to begin with all keys. It goes on with the next
-// primary after a failover; then some events may come twice, and none is left out. Whoever
-// was away for too long, or reads too slowly, gets a Resync.
+// caller has dealt with, or the zero one to begin with all keys. After a failover it goes
+// on with the next primary; then some events may come twice, and none is left out.
+// Whoever was away for too long, or reads too slowly, gets a Resync.
 //
-// It ends with the context, and otherwise with an error only if waiting is no use:
+// It ends with the context. It ends with another error only if waiting is no use:
 // NotSupported without --enable_kv_events, or over a Config.Transport; InvalidParams for
 // wrong addresses.
 func (c *Client) KeyEvents(ctx context.Context, after KeyPosition) iter.Seq2[KeyEvents, error] {
@@ -100,9 +100,10 @@ type keyFollower struct {
 	enough bool // the caller wants no more
 }
 
-// follow follows with the primary of now, and returns nil if another attempt may go on.
+// follow follows keys at the present primary. It returns nil if another attempt may go
+// on.
 func (f *keyFollower) follow(ctx context.Context) error {
-	f.finder.calls.Add(1) // has the finder look for a leader that answers, until this one does
+	f.finder.calls.Add(1) // makes the finder look for a leader that answers, until this one does
 	found := sync.OnceFunc(func() { f.finder.calls.Add(-1) })
 	defer found()
 	l, err := f.finder.wait(ctx)
@@ -143,7 +144,8 @@ func (f *keyFollower) follow(ctx context.Context) error {
 	return f.failed(l, f.view.judge(one, opKvEvents, req, true, err))
 }
 
-// failed returns the error that ends it, if a failure does.
+// failed returns the error of a failure that ends the following, nil for one that does
+// not.
 func (f *keyFollower) failed(l *leader, failed *failure) error {
 	if failed.drop {
 		f.finder.drop(l, failed.from)
@@ -166,7 +168,7 @@ func (f *keyFollower) take(r *pb.KvEventsResponse) bool {
 	return f.yield(KeyEvents{r.GetResync(), events, f.after}, nil)
 }
 
-// ended is what the caller gets at last.
+// ended returns the error that the caller gets at the end.
 func (f *keyFollower) ended(err error) error {
 	if e := new(errs.Error); errors.As(err, &e) {
 		return e

@@ -8,11 +8,10 @@ import (
 
 // The calls of clients that keep objects on their own SSDs.
 
-// MountLocalDiskSegment offers this client's SSD to the store, until the client
-// is closed and expires. enableOffloading says whether it takes objects now;
-// calling it again, or OffloadObjectHeartbeat, changes that. From the first one
-// on, this client pings the server, and mounts its SSD again when the server has
-// forgotten it.
+// MountLocalDiskSegment offers this client's SSD to the store, until the client is closed
+// and expires. enableOffloading says whether the client takes objects now; another call
+// of this, or OffloadObjectHeartbeat, changes that. From the first call on, this client
+// pings the server, and mounts its SSD again when the server has forgotten it.
 //
 // Errors: OffloadDisabled unless the server runs with --enable_offload.
 func (c *Client) MountLocalDiskSegment(ctx context.Context, enableOffloading bool) error {
@@ -36,10 +35,9 @@ type OffloadTask struct {
 	Size   uint64 // bytes
 }
 
-// OffloadObjectHeartbeat says whether this client takes objects, and takes those
-// that it is to copy to its SSD. Each is handed out once in a server's term, so
-// an answer that is lost is Unresolved. The objects of a long list come with
-// several calls.
+// OffloadObjectHeartbeat says whether this client takes objects, and returns those that
+// it is to copy to its SSD. Each is handed out once in a server's term, so an answer that
+// is lost is Unresolved. A long list comes in several calls.
 //
 // Errors: SegmentNotFound if the server has no SSD of this client.
 func (c *Client) OffloadObjectHeartbeat(ctx context.Context, enableOffloading bool) ([]OffloadTask, error) {
@@ -70,13 +68,12 @@ type OffloadedObject struct {
 	Endpoint string // where it is reached
 }
 
-// NotifyOffloadSuccess reports 1 to 10,000 objects that were copied: readers find
-// them on this client's SSD from then on. An object that is gone, or was put anew
-// meanwhile, is left out; to report a copy twice is no error.
+// NotifyOffloadSuccess reports 1 to 10,000 objects that were copied: readers find them on
+// this client's SSD from then on. It leaves out an object that is gone, or was put anew
+// meanwhile. Reporting a copy twice is no error.
 //
-// Errors: SegmentNotFound if the server has no SSD of this client;
-// InvalidParams if a copy has not the size of its object. Copies that are right
-// count all the same.
+// Errors: SegmentNotFound if the server has no SSD of this client; InvalidParams if a
+// copy does not have the size of its object. Copies that are right count all the same.
 func (c *Client) NotifyOffloadSuccess(ctx context.Context, objects []OffloadedObject) error {
 	req := &pb.NotifyOffloadSuccessRequest{ClientId: c.config.ClientID.String(), RequestId: newRequestID()}
 	for _, o := range objects {

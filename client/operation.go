@@ -13,8 +13,8 @@ type repeatability uint8
 const (
 	// always: the call changes nothing.
 	always repeatability = iota
-	// sameTwice: a repeat with the same request id, or over a transport without
-	// them, does nothing that the first attempt has not done.
+	// sameTwice: a repeat does nothing that the first attempt has not done, if it has the
+	// same request id, or over a transport without them.
 	sameTwice
 	// byRequestID: nodes know a repeat by its request id alone, and answer as they
 	// did the first time.
@@ -50,11 +50,11 @@ func (o operation) unless(condition bool) operation {
 	return o
 }
 
-// The operations. What can be repeated stands in common.proto, "Repeating calls";
-// the last two local disk calls are not listed there.
+// The operations. common.proto says what can be repeated, under "Repeating calls"; it
+// does not list the last two local disk calls.
 //
-// BatchReplicaClear is, but a server that does not remember it by its request
-// id would answer a repeat with the keys that the first attempt left.
+// BatchReplicaClear is never repeated: nodes do not remember it by its request id, and
+// would answer a repeat with the keys that the first attempt left.
 var (
 	opExistKey              = op(pb.ObjectService_ExistKey_FullMethodName, always)
 	opBatchExistKey         = op(pb.ObjectService_BatchExistKey_FullMethodName, always)

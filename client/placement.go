@@ -9,23 +9,24 @@ import (
 )
 
 // A Placement says which of several clusters has a key, by rendezvous hashing: each
-// cluster has a score for the key, and the highest wins. So the keys spread evenly, every
-// client finds the same cluster without asking anybody, and when a cluster is added it gets
-// its share from all the others, and no key moves between those.
+// cluster has a score for the key, and the highest wins. So the keys spread evenly, and
+// every client finds the same cluster without asking anybody. When a cluster is added it
+// takes its share from all the others, and no key moves between those.
 //
 // The score is a part of the contract, for clients in other languages:
 //
 //	splitmix64(xxh3(key) ^ splitmix64(xxh3(tenant)) ^ xxh3(cluster id))
 //
 // with 64-bit XXH3 without a seed, and the finalizer of SplitMix64, which first adds its
-// increment. No tenant is the tenant "default". Of equal scores that of the lower id wins.
+// increment. A client without a tenant has the tenant "default". If two scores are equal,
+// the lower id wins.
 type Placement struct {
 	ids    []string
 	hashes []uint64
 }
 
-// NewPlacement returns the placement over clusters of some ids, which must differ. Their
-// order decides nothing but the numbers that Of returns.
+// NewPlacement returns the placement over clusters with the given ids, which must differ.
+// Their order only decides the numbers that Of returns.
 func NewPlacement(ids []string) *Placement {
 	p := &Placement{ids: ids, hashes: make([]uint64, len(ids))}
 	for i, id := range ids {

@@ -63,8 +63,8 @@ func (p *PutConfig) message(op operation) (*pb.PutConfig, error) {
 	return m, nil
 }
 
-// A Reservation is where the writer of an object is to put its bytes. Nobody
-// else gets these until the put is ended or revoked, or 30 s old and replaced.
+// A Reservation is where the writer of an object is to put its bytes. Nobody else gets
+// that memory until the put is ended or revoked, or is 30 s old and replaced.
 type Reservation struct {
 	Key      string
 	ID       ObjectID
@@ -77,14 +77,13 @@ func (r *Reservation) Ref() PutRef { return PutRef{Key: r.Key, ID: r.ID} }
 
 // PutStart reserves memory for an object. Go on with PutEnd or PutRevoke.
 //
-// Errors: ObjectExists for a readable object, or for a reservation that is not
-// 30 s old, this client's own among them; NoAvailableHandle if no segment has
-// room: try again after eviction. With PutConfig.Upsert not ObjectExists, but
-// ObjectHasTask while the object is copied or moved, and InvalidParams for another
-// group.
+// Errors: ObjectExists for a readable object, or for a reservation that is not 30 s old,
+// this client's own among them; NoAvailableHandle if no segment has room: try again after
+// eviction. With PutConfig.Upsert there is no ObjectExists, but ObjectHasTask while the
+// object is copied or moved, and InvalidParams for another group.
 //
-// After Unresolved there may be a reservation that nobody will end. The key can
-// be put again 30 s later.
+// After Unresolved there may be a reservation that nobody will end. The key can be put
+// again 30 s later.
 func (c *Client) PutStart(ctx context.Context, item PutItem, config PutConfig) (Reservation, error) {
 	how, err := config.message(opPutStart)
 	if err != nil {
@@ -105,7 +104,7 @@ func reservationOf(key string, list *pb.ReplicaList, room *[]Replica) Reservatio
 	return Reservation{Key: key, ID: ObjectID(list.GetObjectId()), Size: list.GetSize(), Replicas: replicasOf(list, room)}
 }
 
-// A Reserved is a reservation of a batch, or why there is none.
+// A Reserved is a reservation of a batch, or the error in its place.
 type Reserved struct {
 	Reservation
 	Err error
@@ -150,7 +149,7 @@ func (c *Client) BatchPutStart(ctx context.Context, items []PutItem, config PutC
 	return results, nil
 }
 
-// A PutRef names a put that its writer goes on with.
+// A PutRef names a put that its writer ends or revokes.
 type PutRef struct {
 	Key string
 	// ID is as PutStart gave it. 0 means whatever put is under the key; then the
@@ -172,12 +171,11 @@ const (
 	SelectLocalDisk = Selector(pb.ReplicaSelector_REPLICA_SELECTOR_LOCAL_DISK)  // on a client's SSD
 )
 
-// PutEnd makes the chosen replicas of a put readable. If they are already, that
-// is no error.
+// PutEnd makes the chosen replicas of a put readable. It is no error if they are readable
+// already.
 //
 // Errors: ObjectNotFound if the put is gone, or another one is under the key;
-// IllegalClient for another client's put; InvalidWrite if there is no such
-// replica.
+// IllegalClient for another client's put; InvalidWrite if there is no such replica.
 func (c *Client) PutEnd(ctx context.Context, put PutRef, which Selector) error {
 	_, _, err := ask[pb.PutEndResponse](ctx, c, opPutEnd.unless(put.ID != 0), &pb.PutEndRequest{
 		Tenant: c.config.Tenant, RequestId: newRequestID(), ClientId: c.config.ClientID.String(),
@@ -197,8 +195,8 @@ func (c *Client) PutRevoke(ctx context.Context, put PutRef, which Selector) erro
 	return err
 }
 
-// BatchPutEnd is PutEnd for 1 to 10,000 puts. It returns what came of each, nil
-// for success; the error is for the call as a whole, as in BatchPutStart.
+// BatchPutEnd is PutEnd for 1 to 10,000 puts. It returns the outcome of each, nil for
+// success; the error is for the call as a whole, as in BatchPutStart.
 func (c *Client) BatchPutEnd(ctx context.Context, puts []PutRef, which Selector) ([]error, error) {
 	items := make([]*pb.PutEndItem, len(puts))
 	for i, p := range puts {

@@ -10,8 +10,8 @@ import (
 
 // A Removal says how objects are removed.
 type Removal struct {
-	// Force removes what a reader holds a lease on, and nothing else that would
-	// be refused. The memory is given to nobody before that lease has ended.
+	// Force removes an object although a reader holds a lease on it, and overrides
+	// nothing else. Nobody gets the memory before that lease has ended.
 	Force bool
 }
 
@@ -26,8 +26,8 @@ func (c *Client) Remove(ctx context.Context, key string, how Removal) error {
 	return err
 }
 
-// BatchRemove is Remove for 1 to 10,000 keys. It returns what came of each, nil
-// for success; the error is for the call as a whole, as in BatchPutStart.
+// BatchRemove is Remove for 1 to 10,000 keys. It returns the outcome of each, nil for
+// success; the error is for the call as a whole, as in BatchPutStart.
 func (c *Client) BatchRemove(ctx context.Context, keys []string, how Removal) ([]error, error) {
 	request := func(id uint64, r run) proto.Message {
 		return &pb.BatchRemoveRequest{Tenant: c.config.Tenant, RequestId: id, Keys: keys[r.from:r.to], Force: how.Force}
@@ -35,20 +35,19 @@ func (c *Client) BatchRemove(ctx context.Context, keys []string, how Removal) ([
 	return changeAll(ctx, c, opBatchRemove, len(keys), request, acknowledged[*pb.BatchRemoveResponse])
 }
 
-// A RemovalResult counts the objects that a removal of many was about.
+// A RemovalResult counts the objects that a removal of many chose.
 type RemovalResult struct {
 	Removed    uint64
 	Leased     uint64 // kept, as a reader has a lease; none if forced, 0 over Mooncake's protocol
 	InProgress uint64 // kept, as a replica is being written, copied or moved; 0 over Mooncake's protocol
 }
 
-// RemoveByRegex removes all objects in whose keys a regular expression (Go's
-// syntax) is found, and returns how many. It keeps what Remove would refuse.
+// RemoveByRegex removes all objects in whose keys a regular expression (Go's syntax) is
+// found, and returns how many. It keeps what Remove would refuse.
 //
-// Errors: InvalidParams for an expression that Go does not read; Unresolved if
-// an answer was lost: then all of it, a part or nothing may be done, and the
-// error says what is known. It is not repeated, for that would remove what was
-// put meanwhile.
+// Errors: InvalidParams for an expression that Go does not read; Unresolved if an answer
+// was lost: then all objects, some or none may be removed, and the error says what is
+// known. It is not repeated, because a repeat would remove what was put meanwhile.
 func (c *Client) RemoveByRegex(ctx context.Context, regex string, how Removal) (RemovalResult, error) {
 	resp, _, err := ask[pb.RemoveByRegexResponse](ctx, c, opRemoveByRegex, &pb.RemoveByRegexRequest{
 		Tenant: c.config.Tenant, RequestId: newRequestID(), Regex: regex, Force: how.Force,

@@ -18,9 +18,9 @@ const (
 	// probeTimeout bounds the question to one node. It is asked again.
 	probeTimeout = time.Second
 	// mostMisses is how many questions in a row may get no answer on a connection before
-	// another one is dialled: a router may have forgotten it, or the host may have lost
-	// its power. Probes of the connection notice too late: a server forgets a client
-	// after 10 s.
+	// another connection is dialled: a router may have forgotten this one, or the host
+	// may have lost its power. gRPC's own probes notice too late: a server forgets a
+	// client after 10 s.
 	mostMisses = int(lostAfter / probeTimeout)
 )
 
@@ -28,14 +28,14 @@ const (
 // the finder's mutex.
 type candidate struct {
 	address string
-	kick    chan struct{} // asks it now
+	kick    chan struct{} // makes the search ask it now
 
 	configured bool
 	forgotten  bool
 	hinted     uint64 // the highest term that it was said to lead
 	conn       Conn   // nil until it is needed
 	state      candidateState
-	problem    error // why it did not turn out to lead, when it was asked last
+	problem    error // why it did not lead when it was asked last
 	misses     int   // questions on conn without any answer, one after the other
 }
 
@@ -76,8 +76,8 @@ func (f *finder) run(ctx context.Context) {
 	}
 }
 
-// goOn ends the searching, unless callers wait for another search: they rely
-// on the one that they found in progress.
+// goOn ends the searching, unless calls still wait for a leader: they rely on the search
+// that they found in progress. It reports whether another search must follow.
 func (f *finder) goOn() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -200,8 +200,8 @@ func (f *finder) missed(c *candidate, conn Conn, timedOut bool) {
 	_ = conn.Close()
 }
 
-// note keeps what came of asking a candidate. Before this client has met its
-// cluster, waiting is no use if all nodes that answer are of others: then the
+// note keeps the result of asking a candidate. Until this client has met a node of its
+// cluster, waiting is no use if all nodes that answer are of other clusters: then the
 // addresses are wrong, unless etcd may name better ones.
 func (f *finder) note(c *candidate, state candidateState, problem error) {
 	f.mu.Lock()

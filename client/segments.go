@@ -35,7 +35,7 @@ func (s *Segment) overlaps(o *Segment) bool {
 	return s.Endpoint == o.Endpoint && s.Base < o.Base+o.Size && o.Base < s.Base+s.Size
 }
 
-// replacedBy reports whether a segment is not mounted any more once another one is.
+// replacedBy reports whether mounting another segment unmounts this one.
 func (s *Segment) replacedBy(o *Segment) bool { return s.ID == o.ID || s.overlaps(o) }
 
 // mounts remembers what a client has mounted.
@@ -99,14 +99,14 @@ func (c *Client) alone(ctx context.Context, op operation, f func(context.Context
 	return &errs.Error{Kind: errs.Unavailable, Op: op.name, Err: c.ended(ctx), Detail: "other segments are being mounted or unmounted; nothing was changed"}
 }
 
-// MountSegment lends memory to the store until UnmountSegment. From the first
-// one on, this client pings the server, and mounts its segments again when the
-// server has forgotten them. A segment that is mounted just so already is no
-// error. Segments on the same memory are unmounted by it.
+// MountSegment lends memory to the store until UnmountSegment. From the first one on,
+// this client pings the server, and mounts its segments again when the server has
+// forgotten them. It is no error if the segment is already mounted with the same
+// properties. The mount unmounts segments on the same memory.
 //
-// Errors: SegmentExists for an id that is mounted elsewhere. After Unresolved
-// the segment may be mounted, and is not looked after: mount it again, or
-// unmount it.
+// Errors: SegmentExists for an id that is mounted elsewhere. After Unresolved the segment
+// may be mounted, but this client does not keep it mounted: mount it again, or unmount
+// it.
 func (c *Client) MountSegment(ctx context.Context, s Segment) error {
 	return c.alone(ctx, opMountSegment, func(ctx context.Context) error {
 		entered, err := c.claims.enter(c, s)

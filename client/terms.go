@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	// lapseAfter is for how long a term that nobody serves shuts out the answers of a
-	// lower one. Nodes answer by their own right only: by then nothing is on its way any
-	// more that a replaced one has answered, and whoever still answers leads, be it that
-	// the higher term came to nothing or that the cluster began anew.
+	// lapseAfter is how long a term that nobody serves keeps the answers of a lower one
+	// from being used. By then no answer of a replaced primary is under way any more, as
+	// nodes answer only while they have the right to. Whoever still answers leads: the
+	// higher term came to nothing, or the cluster began anew.
 	lapseAfter = 10 * time.Second
-	// lapseGap is how far apart answers that are refused may be, to count as one time.
+	// lapseGap is the longest time between two refused answers that count as one series.
 	lapseGap = 2 * time.Second
 )
 
@@ -25,7 +25,7 @@ type terms struct {
 	refusing atomic.Bool // an answer was refused, and none of the highest term has come since
 
 	mu          sync.Mutex    // guards what follows, and refusing; a leaf
-	since, last time.Duration // of the answers that were refused
+	since, last time.Duration // when the first and the last answer of the series were refused
 	lapsed      uint64        // terms up to this one count only once they are served
 }
 
@@ -39,8 +39,8 @@ func (t *terms) announce(term uint64) {
 	}
 }
 
-// served takes note of the term of a primary's answer. It reports false if that is to be
-// refused. 0 is none: not every transport has terms.
+// served notes the term of a primary's answer. It reports false if that answer is to be
+// refused. 0 is no term: not every transport has terms.
 func (t *terms) served(term uint64) bool {
 	if term == 0 || term == t.highest.Load() && !t.refusing.Load() {
 		return true

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// A Transport carries calls to nodes. This package has gRPC; Config.Transport
-// takes another one, for a protocol of others that nodes speak too.
+// A Transport carries calls to nodes. This package has one for gRPC; Config.Transport
+// takes others, for other protocols that nodes speak.
 type Transport interface {
 	// Dial returns a connection to the node at an address, host:port. It does not
 	// wait until that node answers. The configuration is that of the client, with
@@ -23,13 +23,13 @@ type Transport interface {
 	Dial(address string, config Config) (Conn, error)
 	// LeaderKey returns the key in etcd that names the primary.
 	LeaderKey(config Config) string
-	// ParseLeader reads what stands there, last changed at some revision of etcd:
-	// where to reach a node that was elected, and a number that grows with each
+	// ParseLeader reads the value of that key, last changed at a revision of etcd. It
+	// returns where to reach the node that was elected, and a number that grows with each
 	// election. The node may not serve yet.
 	ParseLeader(value []byte, revision int64) (address string, term uint64, err error)
-	// RequestIDs reports whether nodes see request ids. Without them, calls whose
-	// repeats are recognized by nothing else are not repeated once an attempt may
-	// have been applied.
+	// RequestIDs reports whether nodes see request ids. Without them, a call that nodes
+	// recognize by its request id alone is not repeated once an attempt may have been
+	// applied.
 	RequestIDs() bool
 }
 
@@ -50,15 +50,16 @@ type Conn interface {
 
 // What a connection does on its own.
 const (
-	// It is dialled again this often while calls want it.
+	// The pauses between attempts to dial it, while calls want it.
 	firstRedial = 50 * time.Millisecond
 	lastRedial  = 500 * time.Millisecond
-	// A dial without an answer is given up.
+	// How long a dial may go without an answer.
 	dialTimeout = 2 * time.Second
-	// A connection on which calls wait in silence is probed, and given up without
-	// an answer. gRPC allows clients no shorter interval than 10 s, our server
-	// none below 5 s. Bytes that nobody acknowledges end it after the same
-	// timeout. The finder notices sooner (mostMisses) while calls wait.
+	// After probeAfter without anything received, a connection with calls is probed, and
+	// given up if the probe has no answer within probeGiveUp. gRPC allows clients no
+	// shorter interval than 10 s, our server none below 5 s. Bytes that nobody
+	// acknowledges end it after the same timeout. While calls wait, the finder notices
+	// sooner (mostMisses).
 	probeAfter   = 10 * time.Second
 	probeGiveUp  = 3 * time.Second
 	idleTooLong  = time.Minute // an unused connection is closed, to be dialled again when needed

@@ -48,11 +48,11 @@ type Replica struct {
 	Client   uuid.UUID // the owner; of LocalDisk
 }
 
-// A Lease is how long an object's bytes stay what they are. It runs from before
-// the request was sent, on a clock that goes on while the machine is asleep.
+// A Lease is how long an object's bytes stay what they are. It runs from before the
+// request was sent, on a clock that goes on while the machine is asleep.
 //
-// Bytes count as read only if the lease is valid afterwards. What is read later
-// may be anyone's. The zero Lease is over.
+// Bytes that were read count only if the lease is still valid after the read. Later the
+// memory may hold another object. The zero Lease is over.
 type Lease struct {
 	ends time.Duration
 	now  clock.Clock
