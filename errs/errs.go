@@ -39,23 +39,23 @@ const (
 	IllegalClient                   // the put belongs to another client
 	InvalidWrite                    // the object is not in a state for this write
 	InvalidReplica                  // no replica of that type
-	ReplicaNotReady                 // the object exists, no replica is readable yet
+	ReplicaNotReady                 // a replica is in progress, or none is readable yet
 	ObjectNotFound                  // no object under that key
 	ObjectExists                    // an object or a live reservation is under that key
 	ObjectHasLease                  // a reader holds a lease
-	ObjectHasTask                   // a copy or move task holds the object
+	ObjectHasTask                   // a copy, a move or a promotion of the object is under way
 	ObjectNoTask                    // no such task on the object
 	ReplicaNotFound                 // no replica on that segment
 	ReplicaExists                   // a replica is on that segment already
 	ReplicaGone                     // the replica was removed meanwhile
-	ReplicaBusy                     // a task reads the replica
+	ReplicaBusy                     // a put of the replicas is in progress
 	TaskNotFound                    // no task of that id
 	TaskLimit                       // too many tasks are pending
 	Unavailable                     // cannot be done now, nothing has changed: queue full, etcd away
 	NotLeader                       // this node does not serve; ask the leader
 	NotSupported                    // a call that this master does not offer
 	TenantQuotaExceeded             // the tenant's quota is used up
-	TenantNotRegistered             // a write without a known tenant
+	TenantNotRegistered             // the tenant has no quota, so it may not write
 	TenantNotEmpty                  // the tenant still owns objects
 	Unresolved                      // the call may or may not have been applied
 	JobNotFound                     // no drain job of that id
