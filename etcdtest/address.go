@@ -6,8 +6,8 @@ import (
 	"net"
 )
 
-// UnusedAddress returns an address of loopback that nobody else gets while a member is
-// down: its port is below those that the kernel gives out.
+// UnusedAddress returns a loopback address that nobody else gets while a member is down:
+// its port is below the kernel's ephemeral ports.
 func UnusedAddress() string {
 	for {
 		address := fmt.Sprintf("127.0.0.1:%d", 20_000+rand.IntN(10_000))

@@ -61,8 +61,8 @@ func (c *Cluster) Compact(t testing.TB, rev int64) {
 	}
 }
 
-// Defrag gives the space that a compaction has freed back, on all members,
-// which must be up.
+// Defrag returns the space that a compaction has freed to the file systems of all
+// members, which must be up.
 func (c *Cluster) Defrag(t testing.TB) {
 	t.Helper()
 	client := c.Client(t)
@@ -100,7 +100,7 @@ func (c *Cluster) FillQuota(t testing.TB) (rev int64) {
 }
 
 // FillTo writes keys under tenant/ until the database of a lone member has so many bytes.
-// Nobody can free them as long as the keys are there.
+// As long as the keys are there, neither a compaction nor a defragmentation frees these.
 func (c *Cluster) FillTo(t testing.TB, bytes int64) {
 	t.Helper()
 	const step = 64 * (4 << 10)                              // bytes of a transaction
@@ -109,7 +109,7 @@ func (c *Cluster) FillTo(t testing.TB, bytes int64) {
 		ctx, cancel := context.WithTimeout(t.Context(), callTimeout)
 		var size int64
 		var err error
-		if i*step >= bytes/2 { // before, it has not so many; a look costs more the more there are
+		if i*step >= bytes/2 { // less cannot be enough, and a look costs more the more there is
 			size, err = c.size(ctx, client)
 		}
 		if err == nil && size >= bytes {
@@ -130,9 +130,9 @@ func (c *Cluster) FillTo(t testing.TB, bytes int64) {
 	}
 }
 
-// size is how many bytes the database of a lone member has.
+// size returns how many bytes the database of a lone member has.
 func (c *Cluster) size(ctx context.Context, client *clientv3.Client) (int64, error) {
-	// A hash writes what is pending, which counts only then.
+	// For a hash etcd writes what is pending, which the size leaves out otherwise.
 	if _, err := pb.NewMaintenanceClient(client.ActiveConnection()).Hash(ctx, new(pb.HashRequest)); err != nil {
 		return 0, err
 	}

@@ -23,12 +23,12 @@ import (
 // are raised to it.
 const MinLeaseTTL = time.Second
 
-// startTimeout bounds a start, and whatever else waits for a leader. It is
-// what a test may lose on a machine that does nothing, not what a start takes.
+// startTimeout bounds a start, and whatever else waits for a leader. It is what a test
+// may lose when something hangs; a start takes far less.
 const startTimeout = 30 * time.Second
 
-// Ticks of a cluster of three: as short as a loaded machine bears without
-// elections that nobody called, and short enough for MinLeaseTTL.
+// Ticks of a cluster of three: long enough for a loaded machine not to cause elections,
+// and short enough for MinLeaseTTL.
 const (
 	heartbeat = 50 * time.Millisecond
 	election  = 500 * time.Millisecond
@@ -125,9 +125,9 @@ func (c *Cluster) start(nodes ...*node) {
 	}
 }
 
-// Stop stops a member, if it is up, and drops its clients. Its data and its
-// endpoint stay; connections are refused meanwhile. A leader hands its
-// leadership over first if it can, as an etcd does that is told to end.
+// Stop stops a member, if it is up, and drops its clients. Its data and its endpoint
+// stay; connections are refused meanwhile. A leader hands its leadership over first if it
+// can, as in an orderly shutdown of etcd.
 func (c *Cluster) Stop(i int) {
 	c.t.Helper()
 	if err := c.nodes[i].stop(); err != nil {
@@ -145,8 +145,8 @@ func (c *Cluster) Wipe() {
 	c.Start(0)
 }
 
-// Backup copies the data of the only member, which is down meanwhile, and returns a
-// function that puts the copy back in place of what it has then.
+// Backup copies the data of the only member, which is down meanwhile. It returns a
+// function that replaces the data that the member has then by the copy.
 func (c *Cluster) Backup() (restore func()) {
 	c.t.Helper()
 	dir, kept := c.nodes[0].cfg.DataDir, c.nodes[0].cfg.DataDir+".backup"
@@ -213,8 +213,8 @@ func (c *Cluster) Resume(i int) { c.nodes[i].resume() }
 // Its peers are not affected.
 func (c *Cluster) CutClients(i int) { c.nodes[i].clients.Set(netfault.Cut) }
 
-// LoseBusiest loses all further packets of the connection of clients to member i that has
-// carried most, without a reset. Others pass, and new ones.
+// LoseBusiest loses all further packets of one connection, without a reset: that of
+// clients to member i which has carried most. Other connections work, and so do new ones.
 func (c *Cluster) LoseBusiest(i int) { c.nodes[i].clients.LoseBusiest() }
 
 // HealClients ends CutClients.

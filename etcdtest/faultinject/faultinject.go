@@ -35,9 +35,9 @@ type Kind uint8
 const (
 	QuestionLost Kind = iota // fails before it is sent: the server never sees it
 	AnswerLost               // the server has done it, its answer does not arrive
-	// NoSpace answers a transaction, a put or a grant of etcd, which the server has
-	// done, with rpctypes.ErrNoSpace. So does etcd with the write that takes it
-	// beyond its quota, if it finds that out only when it applies it.
+	// NoSpace answers with rpctypes.ErrNoSpace a transaction, a put or a grant of etcd
+	// which the server has done. So does etcd with the write that exceeds its quota, if
+	// it finds that out only when it applies the write.
 	NoSpace
 )
 
@@ -53,8 +53,8 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", uint8(k))
 }
 
-// A Run is one run of what is tested, in which at most one operation fails, or
-// one row of them. It counts from Arm on. It is safe for concurrent use.
+// A Run is one run of what is tested, in which one operation fails, or Row of them one
+// after the other. It counts from Arm on. It is safe for concurrent use.
 type Run struct {
 	Kind Kind
 	// I is the number of the operation that fails, from 1.
@@ -65,9 +65,9 @@ type Run struct {
 	// OnFault, if not nil, is called when an operation has failed, before the code
 	// under test learns of it. Set before the run is armed.
 	OnFault func()
-	// Skip, if not nil, says which operations are not counted: of the method,
-	// the n-th message received on the same stream, from 1, or 0 for any other
-	// operation. Set before the run is armed.
+	// Skip, if not nil, reports whether an operation of a method is not counted. n is the
+	// number of a message received on its stream, from 1, and 0 for any other operation.
+	// Set before the run is armed.
 	Skip func(method string, n int) bool
 
 	mu    sync.Mutex
@@ -133,7 +133,7 @@ func (r *Run) count(operation string) bool {
 	return true
 }
 
-// fails returns the error of an operation that fails.
+// fails returns the error with which an operation fails, nil if it does not.
 func (r *Run) fails(kind Kind, method, what string, n int) error {
 	if kind != r.Kind || r.Skip != nil && r.Skip(method, n) {
 		return nil
@@ -148,8 +148,8 @@ func (r *Run) fails(kind Kind, method, what string, n int) error {
 	if kind == NoSpace {
 		return rpctypes.ErrGRPCNoSpace
 	}
-	// Neither UNAVAILABLE nor DEADLINE_EXCEEDED: those, clientv3 repeats by
-	// itself where it may, and the code under test would see nothing of it.
+	// Neither UNAVAILABLE nor DEADLINE_EXCEEDED: clientv3 repeats such calls by
+	// itself where it may, and hides the failure from the code under test.
 	return status.Errorf(codes.Aborted, "test: %v: %s", r.Kind, fault)
 }
 
