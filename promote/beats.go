@@ -13,8 +13,8 @@ import (
 // errEnding is returned to callers that wait while the term ends.
 var errEnding = errs.New(errs.NotLeader, "fence", "this node's term is ending")
 
-// failover returns how long this node may commit nothing before followers depose
-// it. A handover takes no longer: meanwhile no node serves.
+// failover returns how long this node may commit nothing before followers depose it. It
+// also bounds how long no node serves during a handover.
 func (t *Term) failover() time.Duration { return t.node.failover(t.log.Tip().Head) }
 
 // awaitSilence waits until no earlier primary has the right to answer: for the serve

@@ -8,9 +8,9 @@ import (
 	"github.com/understudy-store/understudy/leasesync"
 )
 
-// cleanUp removes the objects whose lease had run out, if the policy says so:
-// as of the last commit of the term before, less the renewals it may not have
-// journaled.
+// cleanUp removes the objects whose lease had run out, if the policy says so: as of
+// the last commit before this term, less one SyncInterval for renewals that the previous
+// primary may not have journaled.
 func (t *Term) cleanUp(ctx context.Context, before journal.Head, phases *Takeover) error {
 	n := t.node
 	below := before.Time.Add(-n.SyncInterval)

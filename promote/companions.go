@@ -22,7 +22,7 @@ type companions struct {
 
 	mu   sync.Mutex // guards all below
 	last memory
-	// compared says that etcd was seen to list all remembered nodes. It is false after the
+	// compared says that etcd lists all remembered nodes. It is false after the
 	// memory was read from a file, and after the journal was lost: etcd may then have gone
 	// back to before a node listed itself.
 	compared bool
@@ -38,10 +38,11 @@ type memory struct {
 	// LastTerm is the last one in which anybody committed, in this journal or one that it
 	// descends from. If etcd goes back, the terms after that go on behind it.
 	LastTerm metadata.Term `json:"last_term,omitempty"`
-	// Cluster is etcd's own id, which a restored backup has not; 0 if it is not known.
+	// Cluster is the id of the etcd cluster, which a restored backup does not have; 0 if it
+	// is not known.
 	Cluster uint64 `json:"etcd_cluster,omitempty"`
-	// WentBack says that etcd may have gone back since more was acknowledged than it holds,
-	// and that no primary was seen to commit since.
+	// WentBack says that etcd may have gone back, so that more was acknowledged than it
+	// holds, and that no primary was seen to commit since.
 	WentBack bool `json:"etcd_went_back,omitempty"`
 	// Owner is the id of the node in which etcd is embedded, if it makes space there.
 	Owner string `json:"etcd_owner,omitempty"`
@@ -57,8 +58,8 @@ const (
 	maxCompanions = 100
 )
 
-// recall begins with what was kept of a cluster; nil for nothing. What is of another one
-// would have its nodes awaited here.
+// recall starts from what was kept; nil for nothing. It ignores the memory of another
+// cluster, since this node would wait for that cluster's nodes.
 func (c *companions) recall(clusterID string, kept []byte) {
 	var m memory
 	_ = json.Unmarshal(kept, &m) // damaged, it is as good as nothing
@@ -70,8 +71,8 @@ func (c *companions) recall(clusterID string, kept []byte) {
 	c.last = m
 }
 
-// run keeps the list up to date until the context ends. status is how the node stands to
-// the journal.
+// run keeps the list up to date until the context ends. status returns how the node stands
+// to the journal.
 func (c *companions) run(ctx context.Context, n *Node, status func() follower.Status) {
 	doubts := 0
 	for {
@@ -93,7 +94,7 @@ func (c *companions) run(ctx context.Context, n *Node, status func() follower.St
 	}
 }
 
-// hurry has the list looked at soon: what a new term is called must be kept.
+// hurry makes run look at once, so that the number of a new term is soon kept.
 func (c *companions) hurry() {
 	select {
 	case c.wake <- struct{}{}:
@@ -107,8 +108,8 @@ func (c *companions) lastTerm() metadata.Term {
 	return max(c.last.LastTerm, c.last.Term) // older versions write the latter alone
 }
 
-// look takes in the nodes, unless the head says that the journal is lost: it is read
-// after them.
+// look reads the nodes, then the head, and remembers the nodes unless the head says that the
+// journal is lost.
 func (c *companions) look(ctx context.Context, n *Node, s follower.Status) {
 	leader, there, err := readLeader(ctx, n.Client, n.Layout)
 	if err != nil {
@@ -163,7 +164,8 @@ func (c *companions) look(ctx context.Context, n *Node, s follower.Status) {
 	}
 }
 
-// meet takes in the nodes that are here, and those that are listed as complete.
+// meet adds the nodes that are listed as complete, and those registered ones that could take
+// over or serve.
 func (m *memory) meet(self string, nodes []NodeInfo, list absentees) {
 	for _, absent := range list {
 		if absent.ID != self && absent.RPC != "" {
@@ -186,8 +188,8 @@ func (m memory) descends(of journal.History) bool {
 	return m.History.Is(of) || slices.ContainsFunc(m.Ancestors, func(a journal.Ancestor) bool { return a.History == of })
 }
 
-// termsThrough returns the last term that is known of the journal of another memory, at a
-// head of it. What was remembered counts if one of both journals descends from the other.
+// termsThrough returns the last known term of the journal in another memory, whose head is
+// given. What m remembers counts only if one of the two journals descends from the other.
 func (m memory) termsThrough(of memory, head journal.Head) metadata.Term {
 	if m.descends(of.History) || of.descends(m.History) {
 		return max(m.LastTerm, head.Term)

@@ -22,7 +22,7 @@ import (
 // If etcd went back to before that, a node that remembers it lists it again. No lease ends
 // the key, and the node does not delete it: whoever waits for a node that is listed and
 // registered asks that node what it holds. Two things delete the key: an operator (masterctl
-// forget), and past maxComplete the first commit of a node that holds more.
+// forget), and past maxComplete a node that holds more, when it lists itself.
 type CompleteNode struct {
 	ID      string          `json:"node_id"`
 	RPC     string          `json:"rpc_address"`
@@ -59,7 +59,7 @@ func (a absentees) String() string {
 	return strings.Join(texts, ", ")
 }
 
-// forget is the command that gives up those that are listed.
+// forget returns the command that gives up those that are listed; empty for none.
 func (a absentees) forget() string {
 	var ids []string
 	for _, c := range a {
@@ -86,10 +86,9 @@ func (n *Node) complete(head journal.Head) CompleteNode {
 	return CompleteNode{ID: n.ID, RPC: n.RPC, History: head.History, Term: head.Term, Seq: head.Seq}
 }
 
-// absent returns the complete nodes that are listed and not among those registered, and
-// those registered that may hold more than they say there.
-// This node is none of them: it knows itself what it holds, also when it comes back
-// without its state.
+// absent returns the complete nodes that are listed and not registered, and the registered
+// ones that may hold more than they say. This node is never among them: it knows what it
+// holds, also when it comes back without its state.
 func (n *Node) absent(ctx context.Context, registered []NodeInfo) (absentees, error) {
 	list, err := n.listComplete(ctx)
 	for i := range list {
@@ -161,7 +160,7 @@ func (n *Node) enlist(ctx context.Context, registered []NodeInfo, list absentees
 		return
 	}
 	if known < 0 && len(list) >= maxComplete {
-		// What an absent node of the same history held further back is held here.
+		// This node holds all that an absent node held in an earlier term of the same history.
 		behind := slices.IndexFunc(list, func(c CompleteNode) bool {
 			return c.History == self.History && c.Term < self.Term && !isAmong(registered, c.ID)
 		})
@@ -178,7 +177,7 @@ func (n *Node) enlist(ctx context.Context, registered []NodeInfo, list absentees
 	}
 }
 
-// list has a node list itself, however often it was given up before.
+// list returns the operations with which a node lists itself, also after it was given up.
 func (c CompleteNode) list(layout journal.Layout) ([]clientv3.Op, error) {
 	op, err := c.put(layout)
 	return []clientv3.Op{op, clientv3.OpDelete(layout.ForgottenNode(c.ID))}, err
@@ -189,8 +188,8 @@ func (c CompleteNode) put(layout journal.Layout) (clientv3.Op, error) {
 	return clientv3.OpPut(layout.CompleteNode(c.ID), string(value)), err
 }
 
-// awaitComplete returns an obstacle while this node, which would start empty, must wait
-// for complete nodes that are away: since a time by the clock, for WaitForState.
+// awaitComplete returns an obstacle while this node, which would start empty, must wait for
+// complete nodes that are away: for WaitForState after since, a time by the clock.
 func (n *Node) awaitComplete(ctx context.Context, registered []NodeInfo, since time.Duration) error {
 	absent, err := n.absent(ctx, registered)
 	if err != nil || len(absent) == 0 {

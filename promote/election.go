@@ -15,7 +15,7 @@ import (
 	"github.com/understudy-store/understudy/promote/follower"
 )
 
-// A candidate is a node that won an election.
+// A candidate is this node between its election and the beginning of its term.
 type candidate struct {
 	leader  Leader
 	session *Session
@@ -25,11 +25,11 @@ type candidate struct {
 	// histories says that every node reads heads with a history.
 	histories *atomic.Bool
 	store     *metadata.Store // nil to start empty
-	before    journal.Head    // of the terms before
+	before    journal.Head    // the last one before this term
 	learned   time.Duration   // by the clock: when this node learned of the head in before
-	why       string          // it was elected
+	why       string          // reason for the election, for people
 	empty     bool
-	noWriters bool      // that began before the empty start are left
+	noWriters bool      // no writer from before the empty start is left
 	founded   *founding // nil unless it founded the journal anew
 	phases    Takeover
 }
@@ -56,7 +56,7 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 		n.watchPrimary(f, at, s)
 		return nil, cmp.Or(squatted, n.silence.look(n.Clock(), l, view, s.pause))
 	}
-	if f.Lost().Err != nil { // a state that the head does not continue stands in no election
+	if f.Lost().Err != nil { // with a state that the head does not continue, no node stands for election
 		return n.refound(ctx, f, s)
 	}
 	if err := at.Against(view.Cursor, view.Err); err != nil {
@@ -70,7 +70,7 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 	}
 	head := view.Cursor
 	if heir := head.Head.Heir; heir != "" && heir != n.ID && n.Clock()-n.leaderless < n.failover(head.Head) {
-		return nil, nil // the primary before handed over to another node
+		return nil, nil // the previous primary handed over to another node
 	}
 	if err := n.othersMayShow(ctx, s); err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 	}
 	if of := n.following(f); of != nil && head.Head.Seq == 0 && ctx.Err() == nil {
 		bounded, cancel := context.WithTimeout(ctx, firstSave)
-		n.saver.save(bounded, of) // from here on the journal has it all
+		n.saver.save(bounded, of) // before the first commit: so the journal continues this file
 		cancel()
 	}
 	forgotten := n.forgotten(head.Head, s.nodes)
@@ -89,9 +89,9 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 	return n.run(ctx, f, head, nextTerm(head.Head, forgotten, silent || empty), wentBack, empty)
 }
 
-// mayRun reports whether this node may stand for election, where nobody leads and the head
-// is well, whether it would begin with nothing, and whether nodes are silent that may hold
-// more. Errors say what stands in the way.
+// mayRun decides whether this node may stand for election when there is no leader and the
+// head can be read. empty says that it would start empty; silent, that nodes which may hold
+// more do not answer. An error says what stands in the way.
 func (n *Node) mayRun(ctx context.Context, f *follower.Follower, s scene, begun time.Duration) (may, empty, silent bool, err error) {
 	head := s.view.Cursor
 	may, _ = n.promotable(f, head)
@@ -117,8 +117,8 @@ func (n *Node) mayRun(ctx context.Context, f *follower.Follower, s scene, begun 
 }
 
 // dropAllowance ends the permission to start empty when another node serves:
-// there is a state again, which must not be lost when that node goes. The key
-// of a node that died before this one began is no sign of that, and goes first.
+// there is a state again, which must not be lost when that node goes. The key of a
+// node that died before this one started proves nothing, so two session TTLs must pass.
 func (n *Node) dropAllowance(l Leader, begun time.Duration) {
 	if l.State != Serving || l.NodeID == n.ID || n.Clock()-begun < 2*n.SessionTTL {
 		return
@@ -126,31 +126,32 @@ func (n *Node) dropAllowance(l Leader, begun time.Duration) {
 	n.endAllowance()
 }
 
-// endAllowance ends what an operator has said for an empty start: a term has begun, and
-// there is a state again.
+// endAllowance ends an operator's permission to start empty, and what the operator said of
+// writers: a term has begun, so there is a state again.
 func (n *Node) endAllowance() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.allowed, n.idle = false, n.NoWriters
 }
 
-// writersGone reports whether no writer is left, as said with the order to start empty.
+// writersGone reports whether an operator said, with the order to start empty, that no
+// writer is left.
 func (n *Node) writersGone() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.idle
 }
 
-// watchPrimary notes when a primary writes the journal that this node's state belongs to.
+// watchPrimary notes that a primary commits to the journal that this node's state belongs to.
 func (n *Node) watchPrimary(f *follower.Follower, at journal.Cursor, s scene) {
 	if s.leader.State != Serving || s.leader.NodeID == n.ID {
 		return
 	}
 	before := n.serving
 	n.serving = s
-	// A head that was deleted and put back, or is written anew by hand, is no commit.
+	// A head that was deleted and put back, or rewritten by hand, is no commit.
 	was, is := before.view.Cursor.Head, s.view.Cursor.Head
-	// A commit from before etcd was out of reach may be in a backup that it was restored from.
+	// A commit seen before etcd was out of reach proves nothing: a restored backup may have it.
 	commits := !before.view.Missing() && before.asked >= f.Steady() && (is.Seq > was.Seq || is.Time > was.Time)
 	if before.leader.value == s.leader.value && commits && at.Against(s.view.Cursor, s.view.Err) == nil {
 		n.watched = s.leader.Term
@@ -205,14 +206,14 @@ func (n *Node) mayStartEmpty(ctx context.Context, head journal.Cursor, nodes []N
 	return true, nil
 }
 
-// failover returns the failover time of a head, or what counts without one.
+// failover returns the failover time of a head, or the session TTL if the head has none.
 func (n *Node) failover(head journal.Head) time.Duration {
 	return cmp.Or(head.FailoverAfter(), n.SessionTTL)
 }
 
-// run stands for election for a term and catches up with the journal, which nobody else
-// can write any more. etcd may have gone back: to before a term that a node remembers, or
-// it seemed so, and nodes are silent that may hold more.
+// run stands for election for a term and, if it wins, catches up with the journal, which
+// nobody else can write any more. wentBack says that etcd may have gone back to an earlier
+// state, so that free memory must stay in quarantine.
 func (n *Node) run(ctx context.Context, f *follower.Follower, head journal.Cursor, term metadata.Term, wentBack, empty bool) (*candidate, error) {
 	n.setRole(Electing)
 	c, err := n.elect(ctx, f, head, term, empty, "")
@@ -254,10 +255,10 @@ func (n *Node) giveUp(ctx context.Context, c *candidate) {
 	n.setRole(Standby)
 }
 
-// elect stands for election, for a term behind a head. What the first commits need
-// is there then: a session that this node held in advance, and a lease of records,
-// which etcd grants meanwhile. An operator's order replaces the leader key over; empty
-// for none.
+// elect stands for election, for a term after a head. The first commits then need not
+// wait for a session or for the lease of their records: this node holds the session in
+// advance, if it can, and etcd grants the lease during the election. over is the value of
+// the leader key that an operator's order replaces; empty for none.
 func (n *Node) elect(
 	ctx context.Context, f *follower.Follower, head journal.Cursor, term metadata.Term, empty bool, over string,
 ) (*candidate, error) {
@@ -299,8 +300,8 @@ func (n *Node) logBehind(c *candidate, head journal.Cursor) *journal.EtcdLog {
 	return l
 }
 
-// runFor runs the election transaction, with the session that this node holds in
-// advance, or with a new one if it has none or etcd has lost it.
+// runFor runs the election transaction, on the session that this node holds in advance,
+// or on a new one if it has none or etcd has lost that.
 func (n *Node) runFor(ctx context.Context, c *candidate, head journal.Cursor, over string) (nodes []NodeInfo, deposed string, err error) {
 	for c.session = n.spare.take(c.right); ; c.session = nil {
 		held := c.session != nil
@@ -314,7 +315,7 @@ func (n *Node) runFor(ctx context.Context, c *candidate, head journal.Cursor, ov
 		case err == nil:
 			return nodes, deposed, nil
 		case !held || !errors.Is(err, rpctypes.ErrLeaseNotFound):
-			c.session.close(context.WithoutCancel(ctx)) // the key may be there all the same
+			c.session.close(context.WithoutCancel(ctx)) // the key may have been written all the same
 			return nil, "", err
 		}
 	}
@@ -333,9 +334,9 @@ func (n *Node) catchUp(ctx context.Context, f *follower.Follower, c *candidate) 
 		cancel(nil)
 		<-keeping.ended
 	}()
-	// A beat is one more commit that the follower must read. Where it takes longer for
-	// one than there is between two beats, it would never come to the last: so beats
-	// become rarer, as long as nobody deposes this node for that.
+	// Each beat is one more commit for the follower to read. A follower that needs longer
+	// for one than the time between two would never catch up. So that time doubles, up to
+	// half the failover time: nobody deposes this node for that.
 	_, failover := c.pace.Windows()
 	for pause := c.pace.Every(); ; pause = max(pause, min(2*pause, failover/2)) {
 		wait, stop := context.WithTimeout(ctx, pause)
@@ -355,8 +356,8 @@ func (n *Node) catchUp(ctx context.Context, f *follower.Follower, c *candidate) 
 	}
 }
 
-// beat commits nothing, so that nobody deposes this node while it catches up. The
-// follower reads it like any commit. Cluster time stands still.
+// beat makes an empty commit, so that nobody deposes this node while it catches up. The
+// follower reads it like any other. Cluster time stands still.
 func (c *candidate) beat(ctx context.Context, hold time.Duration) error {
 	window, failover := c.pace.Windows()
 	if window == 0 {

@@ -15,19 +15,19 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// A forgottenNode is what etcd keeps under forgotten/ of a node that an operator gave up: a
-// node that was away meanwhile remembers it as complete, and would list it again. The node
-// itself deletes the key when it is complete again.
+// A forgottenNode is the value under forgotten/ for a node that an operator gave up. Without
+// it, a node that was away meanwhile would list that node as complete again. The node itself
+// deletes the key when it is complete again.
 type forgottenNode struct {
-	Term metadata.Term `json:"term"`     // the last one of which anybody knew
-	Seq  metadata.Seq  `json:"sequence"` // and so the last sequence; 0 from older versions: all of the term
+	Term metadata.Term `json:"term"`     // the last one that was known
+	Seq  metadata.Seq  `json:"sequence"` // the last one that was known; 0, from older versions, means all of the term
 }
 
 // Forget strikes a node off the list of complete ones, because an operator knows that
-// it does not come back, or that what it holds is not wanted. Whatever stands under the node's
-// key without a lease goes, too. Errors: InvalidParams for
-// a node that is not listed, Unavailable while it runs or etcd does not answer, Unresolved
-// without an answer to the order itself.
+// it does not come back, or that what it holds is not wanted. It also deletes the node's key
+// under nodes/ if that has no lease. Errors: InvalidParams for a node that is not listed,
+// Unavailable while it runs or etcd does not answer, Unresolved without an answer to the
+// order itself.
 func (n *Node) Forget(ctx context.Context, id string) error {
 	const op = "Forget"
 	list, err := n.listComplete(ctx)
@@ -48,7 +48,7 @@ func (n *Node) Forget(ctx context.Context, id string) error {
 	}
 	attempt, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()
-	// A node writes its key on a lease: one without, which compares as none, is a stranger's.
+	// A node writes its key on a lease. One without compares as 0, like no key: not the node's.
 	resp, err := n.Client.Txn(attempt).If(clientv3.Compare(clientv3.LeaseValue(n.Layout.Node(id)), "=", 0)).
 		Then(append(ops, clientv3.OpDelete(n.Layout.Node(id)))...).Commit()
 	switch {
@@ -62,8 +62,8 @@ func (n *Node) Forget(ctx context.Context, id string) error {
 	return nil
 }
 
-// forgetAsk is for how long a node that is to be struck off is asked: the packets to a machine
-// that has gone may be lost, and the order has a few seconds in all.
+// forgetAsk bounds the question to a node that is to be struck off: packets to a machine
+// that is gone may be lost, and the whole order has only a few seconds.
 const forgetAsk = 2 * time.Second
 
 // runs asks another node that is listed whether it runs.
@@ -77,8 +77,8 @@ func (n *Node) runs(ctx context.Context, c CompleteNode) (Standing, bool) {
 	return s, err == nil && s.ID == c.ID
 }
 
-// strike returns what strikes a node off, and remembers that. At most maxComplete nodes are
-// remembered so: the one that was given up first goes.
+// strike returns the operations that strike a node off and record that under forgotten/. At
+// most maxComplete nodes are recorded there: the one that was given up first goes.
 func (n *Node) strike(ctx context.Context, gone CompleteNode) ([]clientv3.Op, error) {
 	view, err := n.reader().Look(ctx)
 	if err != nil {
@@ -110,11 +110,11 @@ func (n *Node) listForgotten(ctx context.Context) ([]*mvccpb.KeyValue, error) {
 	return listKeys(ctx, n.Client, "the nodes that were given up", clientv3.OpGet(n.Layout.Forgotten(), clientv3.WithPrefix(), clientv3.WithLimit(2*maxComplete)))
 }
 
-// relist lists nodes that are remembered as complete and that etcd knows nothing of any
-// more: it went back to before they listed themselves. One may be registered, and load its
-// state yet. They count as away until they are registered, or an operator gives them up.
-// Those that were given up since are left out. It returns the list with them. The list was
-// read before: whoever is missing there because he was given up stands under forgotten/.
+// relist lists the nodes that this node remembers as complete and that etcd lists no more,
+// because it went back to before they listed themselves. They count as away until they are
+// registered, or an operator gives them up. One may be registered already, and still load
+// its state. Nodes that were given up since stay off the list: list was read before
+// forgotten/, so each of them stands there. relist returns the list with those that it added.
 func (n *Node) relist(ctx context.Context, list absentees, m memory) (absentees, error) {
 	forgotten, err := n.listForgotten(ctx)
 	if err != nil {
@@ -142,8 +142,9 @@ func (n *Node) relist(ctx context.Context, list absentees, m memory) (absentees,
 	return list, nil
 }
 
-// wasForgotten reports whether a node was given up after it was remembered: it may have come
-// back within the term. What nobody can read was written by somebody else, and says nothing.
+// wasForgotten reports whether a node was given up after it was remembered. Sequences count,
+// too: the node may have come back within the term. A value that cannot be read was written
+// by somebody else, and does not count.
 func (n *Node) wasForgotten(forgotten []*mvccpb.KeyValue, id string, m memory) bool {
 	return slices.ContainsFunc(forgotten, func(kv *mvccpb.KeyValue) bool {
 		var f forgottenNode

@@ -16,22 +16,22 @@ import (
 
 // An order asks for a handover.
 type order struct {
-	target string   // node id; empty for whoever is closest behind
-	to     NodeInfo // has almost all of the journal; zero if nobody is known to
+	target string   // node id; empty for the node that is closest behind
+	to     NodeInfo // the prepared successor, which has almost all of the journal; zero for none
 	result chan handover
 }
 
 type handover struct {
 	to    NodeInfo
-	begun time.Duration // when this node answered nobody any more, by its clock
+	begun time.Duration // by the clock: when this node stopped answering
 	kind  errs.Kind     // of err
 	err   error
 }
 
 // Handover hands over to another node on purpose: to the one named, or to the
-// promotable one that is closest behind. It returns when somebody has announced
-// that it serves, and how long after this node had answered nobody any more; that
-// node opens for calls a moment later.
+// promotable one that is closest behind. It returns when a node has announced that it
+// serves, with that node and the time since this one stopped answering. The new primary
+// opens for calls a moment later.
 // Errors: NotLeader, also when the term ends before the order is taken;
 // InvalidParams for a node that cannot take over; Unavailable when nobody can or
 // the handover failed; Unresolved when the term ended in the middle of it.
@@ -105,10 +105,10 @@ func idsOf(nodes []NodeInfo) string {
 	return strings.Join(ids, ", ")
 }
 
-// leave ends a term that takes no calls any more: this node hands over, or resigns
-// to nobody if it is to stop and no other node can take over. All of that has one
-// failover time since the end of calls. Whatever fails, the leader key goes when the
-// term ends, and the next election decides.
+// leave ends a term that takes no calls any more: this node hands over, or resigns without
+// a successor if it is to stop and no other node can take over. All of that must be done
+// within one failover time after the end of calls. Whatever fails, this node gives up the
+// leader key when the term ends, and the next election decides.
 func (t *Term) leave(ctx, running context.Context, o *order) error {
 	n, begun := t.node, t.node.Clock()
 	bounded, cancel := context.WithTimeout(running, t.until-n.Clock())
@@ -138,10 +138,10 @@ func (t *Term) leave(ctx, running context.Context, o *order) error {
 	return err
 }
 
-// prepare does, while calls are still answered, what of a handover takes longest: it
-// finds the successor, journals the renewals marked so far, and waits until the
-// successor has applied that. It gives up when the writer or the server ends. Errors:
-// Unavailable and InvalidParams; nothing has changed then.
+// prepare does the longest part of a handover while calls are still answered: it finds the
+// successor, journals the renewals marked so far, and waits until the successor has applied
+// them. It gives up when the writer or the server ends. Errors: Unavailable and
+// InvalidParams; nothing has changed then.
 func (t *Term) prepare(ctx context.Context, o *order, writer, server *task) error {
 	ctx, cancel := context.WithTimeout(ctx, t.node.HandoverTimeout/prepareShare)
 	watched := start(func() error {
@@ -173,14 +173,14 @@ func (t *Term) prepare(ctx context.Context, o *order, writer, server *task) erro
 	return nil
 }
 
-// prepareShare is the part of HandoverTimeout in which a successor must have caught up:
-// one in so many. Calls are answered meanwhile, so it is longer than the failover time.
+// prepareShare divides HandoverTimeout: a successor must catch up within that part of it.
+// Calls are answered meanwhile, so it may be longer than the failover time.
 const prepareShare = 4
 
-// handOver brings the journal to its end and resigns. A successor that was prepared has
-// little left to apply, and does so while it is elected; another one is waited for.
-// Errors: Unavailable and InvalidParams, and a *journal.RefusedError, when this node is
-// surely still elected; with others it may not be.
+// handOver brings the journal to its end and resigns. A prepared successor has little left
+// to apply, and applies it during its election; this node waits for any other one. Errors:
+// Unavailable, InvalidParams and *journal.RefusedError, with which this node is surely still
+// elected; with any other error it may not be.
 func (t *Term) handOver(ctx context.Context, o *order) (NodeInfo, error) {
 	n := t.node
 	if err := t.awaitSilence(ctx); err != nil { // a clean end says that nobody answers any more
@@ -196,7 +196,7 @@ func (t *Term) handOver(ctx context.Context, o *order) (NodeInfo, error) {
 		if to, err = n.successor(ctx, o.target); err != nil {
 			return NodeInfo{}, err
 		}
-		half, cancel := context.WithTimeout(ctx, (t.until-n.Clock())/2) // the rest is for resigning to nobody
+		half, cancel := context.WithTimeout(ctx, (t.until-n.Clock())/2) // the rest is for resigning without a successor
 		defer cancel()
 		if err := n.Peers.WaitApplied(half, to.RPC, t.Store.Position().Seq); err != nil {
 			return NodeInfo{}, errs.Wrap(errs.Unavailable, "Handover", fmt.Errorf("%s does not follow: %w", to.ID, err))
@@ -224,8 +224,8 @@ func (t *Term) flush(commit func(metadata.Change) error) error {
 // flushBatch is how many renewals are collected at once.
 const flushBatch = 2048
 
-// resign ends the term cleanly, for an heir or, if that is empty, for whoever is
-// first. Every lease must be in the journal.
+// resign ends the term cleanly, in favor of heir, or of the first node to be elected if heir
+// is empty. Every lease must be in the journal.
 func (t *Term) resign(ctx context.Context, heir string) error {
 	if err := t.awaitSilence(ctx); err != nil {
 		return err

@@ -92,10 +92,11 @@ func readScene(ctx context.Context, client *clientv3.Client, layout journal.Layo
 	return s, nil
 }
 
-// elect creates the leader key on a session's lease, unless somebody else holds it
-// or another head stands in etcd. By an operator's order it replaces a key, the one with
-// the value over, whatever stands at the head; empty for none. With it, it reads what the elected node must know of
-// others: the nodes, and why the leader before was deposed, if somebody wrote that.
+// elect creates the leader key on a session's lease, unless the key exists or etcd has
+// another head. If over is not empty, an operator has ordered this node to replace the key
+// with that value, whatever the head is. The same transaction reads what the elected node
+// must know of others: the registered nodes, and why the previous leader was deposed, if a
+// node recorded that.
 func elect(
 	ctx context.Context, client *clientv3.Client, layout journal.Layout, s *Session, l Leader, head journal.Cursor, over string,
 ) (nodes []NodeInfo, deposed string, err error) {
@@ -109,7 +110,7 @@ func elect(
 	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()
 	vacant := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(layout.Leader()), "=", 0), head.Stands(layout)}
-	if over != "" { // its node may commit until it goes
+	if over != "" { // the head is not compared: the node with that key may commit until it loses it
 		vacant = []clientv3.Cmp{clientv3.Compare(clientv3.Value(layout.Leader()), "=", over)}
 	}
 	resp, err := client.Txn(ctx).If(vacant...).Then(
@@ -129,9 +130,9 @@ func elect(
 	return nodesOf(resp.Responses[1].GetResponseRange().Kvs), deposed, nil
 }
 
-// announcement is what says in the elected node's own leader key that it serves, in the
-// key for other clients where, that this node is complete, and in the term's record that it
-// served.
+// announcement returns the operations that announce that the elected node serves: in its
+// leader key, in the record of its term, in the key with its address for Mooncake's clients
+// (if there is one), and in the list of complete nodes.
 func announcement(layout journal.Layout, s *Session, l Leader, complete CompleteNode, r TermRecord) ([]clientv3.Op, error) {
 	l.State = Serving
 	value, err := json.Marshal(l)
@@ -153,7 +154,7 @@ func announcement(layout journal.Layout, s *Session, l Leader, complete Complete
 	return ops, nil
 }
 
-// announce writes an announcement. It returns etcd's revision of that.
+// announce writes an announcement, and returns etcd's revision with it.
 func announce(ctx context.Context, client *clientv3.Client, layout journal.Layout, l Leader, ops []clientv3.Op) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()
@@ -167,7 +168,8 @@ func announce(ctx context.Context, client *clientv3.Client, layout journal.Layou
 	return resp.Header.Revision, nil
 }
 
-// deleteLeader deletes the elected node's own leader key, and what goes with it.
+// deleteLeader deletes the elected node's own leader key, and the key with its address for
+// Mooncake's clients.
 func deleteLeader(ctx context.Context, client *clientv3.Client, layout journal.Layout, l Leader) error {
 	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()

@@ -48,17 +48,17 @@ type Config struct {
 	ID         string
 	RPC, HTTP  string // addresses that peers and clients use
 	Version    string
-	Settings   string // those that should be alike on all nodes, for NodeInfo; no decision depends on them
+	Settings   string // those that should be equal on all nodes, for NodeInfo; no decision depends on them
 	ClusterID  string
 	Layout     journal.Layout
 	Codec      journal.Codec
 	Client     *clientv3.Client // of the journal
-	Sessions   *clientv3.Client // of keepalives alone, a connection of its own
+	Sessions   *clientv3.Client // of sessions and the registration: a connection without the journal's traffic
 	Clock      clock.Clock
 	Log        zerolog.Logger
 	SessionTTL time.Duration // whole seconds, at least 2
-	// FailoverAfter is for how long a primary commits nothing before it is deposed, in
-	// terms that this node begins; 0 for never, its session decides then.
+	// FailoverAfter is how long a primary may commit nothing before standbys depose it, in
+	// the terms that this node begins. With 0 nobody deposes it, and its session decides.
 	FailoverAfter time.Duration
 	EventsTTL     time.Duration
 	// StateDir is where this node keeps its state files, empty for none;
@@ -71,39 +71,39 @@ type Config struct {
 	SyncInterval    time.Duration // of lease renewals
 	QueueBytes      int64
 	MaxJournalBytes int64
-	Compact         bool // the journal's history is ours to cut
+	Compact         bool // this node may compact etcd's history
 	OwnsEtcd        bool // etcd is embedded in this very process, and nowhere else
 	EtcdMember      bool // one of several members of etcd is embedded in this process
 	HandoverTimeout time.Duration
 	Random          func() float64 // spreads retries, as in journal.Jitter; may be nil
 
-	// RefoundWait is how long a node that founds the journal waits for others that may
-	// hold more of it.
+	// RefoundWait is how long a node waits, before it founds the journal, for others that
+	// may hold more of it.
 	RefoundWait time.Duration
 	// WaitForState is how long this node, before it starts empty, waits for nodes that
 	// are listed as complete and away; 0 for ever.
 	WaitForState time.Duration
-	// Alone says that no other node can know this node's etcd: then it founds a journal
-	// at once where there is none.
+	// Alone says that no other node can know this node's etcd. Then it founds a missing
+	// journal at once.
 	Alone bool
 
-	// MayStartEmpty lets the node begin a journal that was never written, as
-	// cmd/master does and cmd/standby never.
+	// MayStartEmpty lets the node found the first journal of a cluster. cmd/master sets it,
+	// cmd/standby never does.
 	MayStartEmpty bool
-	// StartEmpty lets it also begin anew behind a journal whose state nobody holds.
+	// StartEmpty lets it also begin an empty term after a journal whose state no node holds.
 	StartEmpty bool
-	// NoWriters says that no writer that began before an empty start writes any more.
+	// NoWriters says that no writer from before an empty start still writes.
 	NoWriters bool
 
 	// Options of stores that this node makes itself.
 	Options metadata.Options
-	// Follower is what followers work with; the node fills in where they read.
+	// Follower has the Counters and the FullSyncInterval; the node fills in the rest.
 	Follower follower.Config
 	Journal  journal.Observer
 	Tracer   journal.Tracer // may be nil
 	Peers    Peers
 	Server   Server
-	// LeaderChanged is told of the elected node whenever it changes; may be nil.
+	// LeaderChanged is called with the elected node whenever it changes; may be nil.
 	LeaderChanged func(Leader)
 }
 
@@ -120,8 +120,8 @@ type Peers interface {
 // A Server answers calls during a term.
 type Server interface {
 	// Serve opens the node for calls and runs the primary's loops until the
-	// context ends, or one of them fails. It returns when nothing of it runs any
-	// more and no call is taken.
+	// context ends, or one of them fails. It returns when these loops have ended and
+	// the node takes no more calls.
 	Serve(ctx context.Context, t *Term) error
 }
 
@@ -136,49 +136,48 @@ type Node struct {
 	saver     *saver
 	etcdBusy  atomic.Bool   // see EtcdBusy
 	wake      chan struct{} // the leader, or the follower's state, may have changed
-	// leaderless is since when there is no leader, by the clock; 0 if there is one.
-	// For campaign alone.
+	// leaderless is when this node found that there is no leader, by the clock; 0 if there
+	// is one. Only campaign uses it.
 	leaderless time.Duration
-	journalLog *slog.Logger // Log, for package journal, which masterctl links
+	journalLog *slog.Logger // Log, for package journal: masterctl links that, and no zerolog
 	squatters  squatters
 	silence    silence
-	serving    scene         // as last seen while somebody served. For campaign alone.
-	watched    metadata.Term // of the primary that this node saw commit last. For campaign and the term that follows.
-	led        metadata.Term // in which this node served last. For the term and those that follow.
-	followed   Leader        // the last one of other nodes that was logged. For campaign alone.
-	served     servedBy      // the leader key that stands. For campaign alone.
-	lastPause  Pause         // as it stood beside the journal when this node looked last. For campaign and the term that follows.
+	serving    scene         // as last seen while a node served; only campaign uses it
+	watched    metadata.Term // of the primary that this node last saw commit; for campaign and the term that follows
+	led        metadata.Term // the last one in which this node served; for that term and later ones
+	followed   Leader        // the last other node that was logged as serving; only campaign uses it
+	served     servedBy      // the leader key that stands; only campaign uses it
+	lastPause  Pause         // as last seen together with the journal; for campaign and the term that follows
 	companions companions
-	// unfounded is since when etcd has held no head, by the clock; 0 if it has one, or
-	// if that is not known. For campaign alone.
+	// unfounded is when this node first found no head in etcd, by the clock; 0 if there is
+	// one. Only campaign uses it.
 	unfounded time.Duration
 	deposals  atomic.Int64 // of primaries by this node
 
 	mu         sync.Mutex // guards all below
 	role       Role
 	leader     Leader                 // last seen; zero for none
-	since      time.Duration          // by the clock: when leader was new
+	since      time.Duration          // by the clock: when the leader key last changed
 	committed  time.Duration          // by the clock: this node's last election, or the last commit of its term; 0 if it saw another primary commit since
 	previous   Leader                 // the last one that was not zero
 	follower   *follower.Follower     // nil while this node is elected
 	term       *Term                  // nil unless this node is elected
 	allowed    bool                   // to start empty, by an operator
-	idle       bool                   // no writer is left that began before an empty start, says an operator
+	idle       bool                   // an operator says that no writer from before an empty start is left
 	ordered    *refounding            // by an operator, nil for none
-	loads      map[journal.Reason]int // snapshot loads of followers before
+	loads      map[journal.Reason]int // snapshot loads of earlier followers
 	lastLoad   journal.Reason
 	takeover   Takeover   // the last one of this node
 	paused     bool       // automatic takeover, when this node looked at an election last
 	pauseCount pauseCount // of the pause seen last
 	failed     error      // of the last look at an election
-	ended      error      // this node's last term; nil if none, or it ended on purpose
+	ended      error      // why this node's last term ended; nil if none, or it ended on purpose
 	cause      Cause      // of the obstacle that was logged last; empty for none
-	// causeSince is since when there is that cause, answersSince since when this node
-	// answers or does not, by the clock.
+	// causeSince is when cause began, answersSince when answers last changed, by the clock.
 	causeSince, answersSince time.Duration
 	answers                  bool
-	raised                   int // in terms before: the pace was slowed down
-	lapses                   int // in terms before: the right to answer lapsed and came back
+	raised                   int // how often the pace was slowed down, in earlier terms
+	lapses                   int // how often the right to answer lapsed and came back, in earlier terms
 }
 
 // New returns a node that is ready to run.
@@ -217,10 +216,10 @@ func New(c Config) *Node {
 func (n *Node) Run(ctx context.Context) error {
 	store, at, file := n.saver.open()
 	var maintaining *task
-	defer func() { n.awaitMaintenance(maintaining) }() // behind the last save, which must not be cut short
+	defer func() { n.awaitMaintenance(maintaining) }() // after the last save, which must not be cut short
 	defer func() { n.saver.close(ctx, store, at) }()
 	session, err := n.registry.register(ctx)
-	if err != nil && !(n.makesSpace() && errors.Is(err, rpctypes.ErrNoSpace)) { // it registers when it has made space
+	if err != nil && !(n.makesSpace() && errors.Is(err, rpctypes.ErrNoSpace)) { // maintain makes space first, then the node registers
 		store = nil
 		return err
 	}
@@ -255,18 +254,18 @@ func (n *Node) Run(ctx context.Context) error {
 // makesSpace reports whether making space in etcd is this node's to do.
 func (n *Node) makesSpace() bool { return (n.OwnsEtcd || n.EtcdMember) && n.Compact }
 
-// cuts reports whether this node is the one of several with a member of etcd that cuts the
-// history: the primary, or without one the node whose member leads etcd.
+// cuts reports whether this node compacts etcd's history, where several nodes run a member
+// of etcd: the primary does, or without one the node whose member leads etcd.
 func (n *Node) cuts(leadsEtcd bool) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.term != nil || leadsEtcd && n.leader.NodeID == ""
 }
 
-// standBy follows the journal, from the state of a term before if there is one,
+// standBy follows the journal, from the state of an earlier term if there is one,
 // until this node is elected and has caught up. When the context ends it returns
-// the complete state that there is instead. file is where the state comes from if the
-// journal was not compared with it yet, else empty.
+// the complete state instead, if there is one. file names the file that the state comes
+// from, if that was not compared with the journal yet; else it is empty.
 func (n *Node) standBy(
 	ctx context.Context, store *metadata.Store, at journal.Cursor, file string,
 ) (*candidate, *metadata.Store, journal.Cursor) {
@@ -277,8 +276,7 @@ func (n *Node) standBy(
 	return n.standByWith(ctx, f)
 }
 
-// standByAgain goes on with what a follower that has stopped leaves, as complete or not
-// as it was.
+// standByAgain goes on from a follower that has stopped, with its state, complete or not.
 func (n *Node) standByAgain(ctx context.Context, before *follower.Follower) (*candidate, *metadata.Store, journal.Cursor) {
 	return n.standByWith(ctx, follower.Again(n.followerConfig(), before))
 }
@@ -293,7 +291,7 @@ func (n *Node) followerConfig() follower.Config {
 	return c
 }
 
-// standByWith does for a follower what standBy says.
+// standByWith is standBy with a given follower.
 func (n *Node) standByWith(ctx context.Context, f *follower.Follower) (*candidate, *metadata.Store, journal.Cursor) {
 	n.setFollower(f)
 	following, stop := context.WithCancel(ctx)
@@ -339,7 +337,7 @@ func (n *Node) standByWith(ctx context.Context, f *follower.Follower) (*candidat
 				return c, nil, journal.Cursor{}
 			}
 			var at journal.Cursor
-			if c.store, at = f.State(); c.store == nil { // it was dropped in this moment, with nothing in it
+			if c.store, at = f.State(); c.store == nil { // the follower has just dropped it, as it was empty
 				n.giveUp(ctx, c)
 				return n.standByAgain(ctx, f)
 			}

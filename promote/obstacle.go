@@ -49,14 +49,14 @@ const (
 	Unelected      Cause = "no node is elected"
 )
 
-// facts are what an obstacle shows in.
+// facts are what an obstacle is derived from.
 type facts struct {
 	role   Role
 	leader Leader
 	loss   follower.Loss
 	failed error  // of the last look at an election
-	ended  error  // this node's last term; nil if none, or it ended on purpose
-	commit error  // of the last call for a commit; nil if it was written
+	ended  error  // why this node's last term ended; nil if none, or it ended on purpose
+	commit error  // of the last attempt to commit; nil if it succeeded
 	owns   bool   // etcd is in this very process, or a member of it
 	member bool   // which is one of several
 	fault  error  // why no space can be made in it; nil if it can
@@ -143,7 +143,7 @@ func (f facts) lost() *Obstacle {
 	return o
 }
 
-// decide is what helps a node that holds the state of a foreign journal.
+// decide is the advice for a node that holds the state of a foreign journal.
 func decide(id string) string {
 	return fmt.Sprintf("decide which journal counts: that of this node (masterctl refound --from %s), or that in etcd (stop this node, move its state directory away, start it again)", id)
 }
@@ -242,19 +242,19 @@ func unreadable(id string, err error) error {
 		Help: fmt.Sprintf("start a node that holds the state; if there is none: masterctl start-empty --yes --node=%s", id)}
 }
 
-// A silence is since when the head has stood still, and when that was seen last, by the
-// clock. For campaign alone.
+// A silence says since when the head has not moved, and when that was last checked, by the
+// clock. Only campaign uses it.
 type silence struct {
 	at            journal.Cursor
 	since, looked time.Duration
 }
 
-// silentFor is for how many failover times a leader commits nothing before that counts as
-// an obstacle: after one, others depose it.
+// silentFor is how many failover times a leader may commit nothing before that counts as an
+// obstacle: after one, others should have deposed it.
 const silentFor = 3
 
-// look returns an obstacle while a leader commits nothing and nobody deposes it, as where
-// etcd takes no writes and answers reads, or takeovers are paused.
+// look returns an obstacle while a leader commits nothing and nobody deposes it: for example,
+// because etcd answers reads but refuses writes, or because takeover is paused.
 func (s *silence) look(now time.Duration, leader Leader, view journal.View, pause Pause) error {
 	after := s.at.Head.FailoverAfter()
 	if leader.State != Serving || view.Err != nil || !view.Still(s.at) || now-s.looked > silentFor*after { // etcd was away
@@ -285,8 +285,8 @@ func (n *Node) obstacleLocked(s *Status) *Obstacle {
 	return f.obstacle()
 }
 
-// meet notes how a look at an election ended, and logs when what keeps nodes from
-// serving has changed, with how long that before lasted.
+// meet notes the outcome of a look at an election. When the cause that keeps nodes from
+// serving has changed, it logs the new one, and how long the previous one lasted.
 func (n *Node) meet(err error) {
 	if errors.Is(err, errLost) {
 		err = nil // another node is elected
@@ -341,15 +341,15 @@ func (n *Node) setEnded(err error) {
 	n.failed, n.ended = nil, err
 }
 
-// turn notes that this node begins or ends to answer at a time, by the clock. It returns
-// for how long it had done the other, and false if nothing has changed.
+// turn notes that this node begins or stops answering, at a time by the clock. It returns
+// how long the opposite lasted, and false if nothing has changed.
 func (n *Node) turn(answers bool, at time.Duration) (lasted time.Duration, changed bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.answers == answers || answers && n.role != Primary {
 		return 0, false
 	}
-	lasted = max(0, at-n.answersSince) // a term may begin behind the end of its right
+	lasted = max(0, at-n.answersSince) // the right may have ended before the term opened
 	n.answers, n.answersSince = answers, at
 	n.cause, n.causeSince = "", at
 	return lasted, true

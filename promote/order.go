@@ -22,11 +22,11 @@ import (
 // A refounding is an operator's order to found the journal anew (docs/failover.md, "etcd has lost the journal").
 type refounding struct {
 	file   *statefile.State // to found from; nil for the state that this node holds
-	seen   metadata.Term    // the highest that is known
-	giveUp []string         // ids of nodes that lose something
-	// leader is the election of the elected node when the losses were counted, empty for
-	// none; writer that of the newest commit. What any other node has acknowledged since
-	// was not counted.
+	seen   metadata.Term    // the highest term that is known
+	giveUp []string         // ids of the nodes whose losses the operator accepts
+	// leader and writer are the elections of the elected node and of the newest commit when
+	// the losses were counted; empty for none. The count does not include what another node
+	// has acknowledged since.
 	leader, writer journal.Election
 	done           chan error    // when the journal is founded, or cannot be
 	term           metadata.Term // of the new journal, after done
@@ -41,15 +41,15 @@ var (
 const (
 	// maxUpload bounds a state file that an operator sends.
 	maxUpload = 64 << 30
-	// uploadBuffer is what is read of it before it is known to be one of this cluster.
+	// uploadBuffer is how much of it is read before it is known to be of this cluster.
 	uploadBuffer = 64 << 10
 )
 
 // Refound founds the journal anew, from a state file, or from the state that this node
 // holds if that is nil. It returns the term and the sequence of the founding; this
-// node serves a moment later. giveUp must name just the nodes that lose something. A file
-// is read only if they do so by where it is said to lead, or could with some file if that is
-// not known, and if there is space for it.
+// node serves a moment later. giveUp must name exactly the nodes that lose something. A file
+// is read only if there is space for it and giveUp fits where the file is said to lead; if
+// that is not known, giveUp must fit some file.
 // Errors: Unavailable if it is refused or failed; InvalidParams for the file;
 // Unresolved if the context ends first.
 func (n *Node) Refound(ctx context.Context, giveUp []string, file *statefile.Upload) (metadata.Term, metadata.Seq, error) {
@@ -78,7 +78,7 @@ func (n *Node) Refound(ctx context.Context, giveUp []string, file *statefile.Upl
 	case <-ctx.Done():
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		if n.ordered == o { // it is not obeyed any more
+		if n.ordered == o { // not begun: withdraw it
 			n.ordered = nil
 			return 0, 0, errs.Wrap(errs.Unavailable, "Refound", ctx.Err())
 		}
@@ -86,7 +86,7 @@ func (n *Node) Refound(ctx context.Context, giveUp []string, file *statefile.Upl
 	}
 }
 
-// base returns where in its journal the state stands that an order founds from.
+// base returns the position, in its own journal, of the state that an order founds from.
 func (n *Node) base(ctx context.Context, o *refounding, file *statefile.Upload) (at Standing, err error) {
 	if file != nil {
 		if err := n.checkAnnounced(ctx, o.giveUp, file.Head); err != nil {
@@ -158,8 +158,8 @@ func (n *Node) upload(file *statefile.Upload) (*statefile.State, error) {
 	return s, nil
 }
 
-// checkAnnounced refuses an order before its file is read, by where the file is said to lead;
-// if that is not known, for what would be lost whatever it holds.
+// checkAnnounced refuses an order before its file is read, judged by where the file is said
+// to lead. If that is not known, it refuses what would be refused for any file.
 func (n *Node) checkAnnounced(ctx context.Context, giveUp []string, head string) error {
 	if head == "" {
 		return n.checkAny(ctx, giveUp)
@@ -172,11 +172,11 @@ func (n *Node) checkAnnounced(ctx context.Context, giveUp []string, head string)
 	return n.checkLoss(ctx, &refounding{giveUp: slices.Clone(giveUp)}, base, false)
 }
 
-// beyondAll is where a state would stand that has all that any node has.
+// beyondAll is a position that no node is ahead of.
 var beyondAll = Standing{Position: metadata.Position{Term: metadata.MaxTerm, Seq: math.MaxUint64}}
 
-// checkAny refuses an order that would be refused whatever a file holds, before that is
-// sent: it does not give up what the elected node has acknowledged, for example.
+// checkAny refuses an order that would be refused for any file, before the file is sent:
+// for example, one that does not give up what the elected node has acknowledged.
 func (n *Node) checkAny(ctx context.Context, giveUp []string) error {
 	losses, err := n.losses(ctx, new(refounding), beyondAll)
 	if err != nil {
@@ -192,8 +192,8 @@ func (n *Node) checkAny(ctx context.Context, giveUp []string) error {
 		lost, strings.Join(slices.Compact(all), ","))
 }
 
-// checkLoss refuses an order unless it gives up just what would be lost. One that is
-// checked again may give up more, by now.
+// checkLoss refuses an order unless it gives up exactly what would be lost. An order that
+// is checked again may give up more: less may be lost by now.
 func (n *Node) checkLoss(ctx context.Context, o *refounding, base Standing, again bool) error {
 	losses, err := n.losses(ctx, o, base)
 	if err != nil {
@@ -213,7 +213,7 @@ func (n *Node) checkLoss(ctx context.Context, o *refounding, base Standing, agai
 		base.Position.Seq, base.Position.Term, lost, strings.Join(ids, ","))
 }
 
-// explain says for people what is lost, and returns whose it is.
+// explain returns the ids of the nodes that lose something, and for people what they lose.
 func explain(losses []nodeLoss) (ids []string, text string) {
 	var texts []string
 	for _, l := range losses {
@@ -222,8 +222,7 @@ func explain(losses []nodeLoss) (ids []string, text string) {
 	return ids, strings.Join(texts, "; ")
 }
 
-// A nodeLoss is a node that has, or may have, more than a state that a journal is
-// founded from.
+// A nodeLoss is a node that has, or may have, more than the state to found from.
 type nodeLoss struct{ id, why string }
 
 // losses returns who would lose something, by id.
@@ -272,7 +271,7 @@ func (n *Node) losses(ctx context.Context, o *refounding, base Standing) (list [
 	return list, nil
 }
 
-// loss says what a node has that a state to found from has not; empty for nothing.
+// loss says what a node holds beyond the state to found from; empty for nothing.
 func (s Standing) loss(base Standing, elected bool) string {
 	at := fmt.Sprintf("at sequence %d of term %d", s.Position.Seq, s.Position.Term)
 	switch ahead := s.Position.Term > base.Position.Term || s.Position.Term == base.Position.Term && s.Position.Seq > base.Position.Seq; {
@@ -290,7 +289,7 @@ func (s Standing) loss(base Standing, elected bool) string {
 	return ""
 }
 
-// takeOrder returns the order that is to be obeyed next, nil for none.
+// takeOrder returns the order that is to be carried out next, nil for none.
 func (n *Node) takeOrder() *refounding {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -299,11 +298,11 @@ func (n *Node) takeOrder() *refounding {
 	return o
 }
 
-// obeyTries is how often an order is tried while other nodes are elected meanwhile.
+// obeyTries bounds the attempts to carry out an order while other nodes are elected.
 const obeyTries = 10
 
-// obey founds the journal anew by an order, whoever is elected. The follower has
-// stopped.
+// obey founds the journal anew by an order, whichever node is elected. The follower must
+// have stopped.
 func (n *Node) obey(ctx context.Context, f *follower.Follower, o *refounding) (c *candidate, err error) {
 	for range obeyTries {
 		if c, err = n.tryOrder(ctx, f, o); !errors.Is(err, errLost) {
@@ -325,9 +324,9 @@ func (o *refounding) outdated(l Leader, there bool, head journal.Head) bool {
 	return head.Election != o.leader && head.Election != o.writer
 }
 
-// tryOrder founds the journal anew in place of just that elected node, or of none, for
-// which the losses were counted. If it is another one by now, it counts them again, and
-// returns errLost.
+// tryOrder founds the journal anew, provided that the same node is elected, or none, as when
+// the losses were counted. Otherwise it counts them again, and returns errLost if the order
+// still gives up enough.
 func (n *Node) tryOrder(ctx context.Context, f *follower.Follower, o *refounding) (*candidate, error) {
 	g := grounds{learned: n.Clock()}
 	if g.store, g.at = f.State(); o.file != nil {

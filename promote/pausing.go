@@ -14,23 +14,23 @@ import (
 )
 
 // A Pause is an operator's order that no node takes over by itself, nor founds a lost
-// journal anew. It only holds elections back: what fences a primary off stays as it is. Who
-// was chosen by a handover, and who served last, may still be elected.
+// journal anew. It only holds elections back; a primary is fenced as ever. The successor that
+// a handover chose, and the node that served last, may still be elected.
 //
 // It stands in etcd, beside the journal, on a lease: so it ends in time, whatever
-// becomes of the operator and the nodes. But etcd counts a lease anew whenever another of its
-// members leads it, or it restarts or is restored; so the nodes count too, by their
+// becomes of the operator and the nodes. But etcd restarts a lease's TTL whenever another
+// member becomes its leader, or it restarts or is restored; so the nodes count too, by their
 // own clocks. A deposal compares the key in its own transaction.
 type Pause struct {
-	NodeID string `json:"node_id"` // that was asked
-	For    string `json:"for"`     // how long, for people
+	NodeID string `json:"node_id"` // the node that the operator asked
+	For    string `json:"for"`     // how long, as time.ParseDuration reads it
 
 	there bool
 	lease clientv3.LeaseID // of the key
 	rev   int64            // of the key's last change
 }
 
-// MaxPause is for how long takeovers can be paused.
+// MaxPause bounds a pause.
 const MaxPause = 24 * time.Hour
 
 func pauseOf(kvs []*mvccpb.KeyValue) (p Pause) {
@@ -42,22 +42,22 @@ func pauseOf(kvs []*mvccpb.KeyValue) (p Pause) {
 	return p
 }
 
-// A pauseCount is since when a node has seen a pause, by its clock.
+// A pauseCount says since when this node has seen a pause, by its clock.
 type pauseCount struct {
 	rev   int64
 	since time.Duration
 }
 
-// servedBy is since when, by the clock, a node has seen one leader key.
+// servedBy says since when this node has seen one leader key, by its clock.
 type servedBy struct {
 	by    journal.Election
 	since time.Duration
 }
 
-// outlast returns the pause that holds of one that stands in etcd, and deletes the key
-// of one that this node has seen for as long as it was to last. If the key went with the
-// journal, nobody has ended the pause: it goes on. But where another node has served for
-// longer than a key of one that is gone can stand, it was ended, or is not of that journal.
+// outlast returns the pause that is in force. It deletes the key of a pause that this node
+// has seen for as long as it was to last. If the key was lost with the journal, nobody has
+// ended the pause, and it goes on. But once one leader key has stood for longer than that of
+// a dead node can, the pause was ended, or belongs to another journal.
 func (n *Node) outlast(ctx context.Context, s scene, isLost bool) Pause {
 	p := s.pause
 	if !s.there || s.leader.Election != n.served.by {
@@ -109,7 +109,7 @@ func (n *Node) retain(ctx context.Context) Pause {
 	return n.lastPause
 }
 
-// putPause is what writes a pause, on a lease that it grants.
+// putPause returns the operation that writes a pause, on a lease that it has granted.
 func (n *Node) putPause(ctx context.Context, p Pause, d time.Duration) (clientv3.Op, error) {
 	value, err := json.Marshal(p)
 	if err != nil {
@@ -144,9 +144,9 @@ func notPaused(layout journal.Layout) clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(layout.Pause()), "=", 0)
 }
 
-// despitePause reports whether a pause does not hold this node back: nobody has ever
-// served, the primary handed over to this node, or this node served last: as it knows
-// itself, or from the records of terms after a restart.
+// despitePause reports whether this node may be elected in spite of a pause: nobody has ever
+// served, the primary handed over to this node, or this node served last. It knows the last
+// itself, or after a restart from the records of terms.
 func (n *Node) despitePause(ctx context.Context, head journal.Head) (bool, error) {
 	if head.Seq == 0 || head.Heir == n.ID || head.Term == n.led {
 		return true, nil
@@ -172,8 +172,8 @@ func (n *Node) setPaused(paused bool) {
 	n.paused = paused
 }
 
-// obstacle is that of a node that could take over but for a pause. The fault is what the
-// primary does.
+// obstacle is that of a node that could take over but for a pause. fault says what is wrong
+// with the primary or the journal.
 func (p Pause) obstacle(fault string) error {
 	return &Obstacle{Cause: TakeoverPaused, Reason: fmt.Sprintf("automatic takeover is paused (masterctl pause --for %s), and %s", p.For, fault),
 		Help: "start the primary again, or let another node take over: masterctl resume"}
@@ -204,7 +204,7 @@ func (n *Node) PauseTakeover(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// Paused returns how long a pause lasts that stands in etcd; 0 for none.
+// Paused returns how long the pause in etcd still lasts, at least a second; 0 for none.
 func (n *Node) Paused(ctx context.Context) (left time.Duration, err error) {
 	resp, err := n.Client.Get(ctx, n.Layout.Pause())
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/understudy-store/understudy/promote/follower"
 )
 
-// A founding says how a journal that was lost was founded anew.
+// A founding says how a lost journal was founded anew.
 type founding struct {
 	cause   string // of the loss
 	by      string // whose state it was founded from
@@ -23,7 +23,8 @@ type founding struct {
 	absent  string   // the last primary, or who may have been it, if it took no part
 	givenUp []string // nodes that lose what they have beyond that, by an operator's order
 	file    bool     // the state came from a file
-	// elected is when, by the clock, this node was elected for it: nobody could commit any more.
+	// elected is when, by the clock, this node was elected for it. Nobody else could commit
+	// any more.
 	elected time.Duration
 }
 
@@ -45,18 +46,18 @@ func (f *founding) String() string {
 
 const (
 	// foundingTerms is by how much the term of a new history exceeds any that was
-	// seen: terms and object ids of it are never used twice.
+	// seen, so that no term and no object id is used twice.
 	foundingTerms = 1024
-	// silentShare is the part of the terms that are left which a node passes over for nodes
-	// that may have been elected since, and do not answer: one in so many, 127 at first.
+	// silentShare divides the terms that are left: a node passes over that many (127 at
+	// first) in which nodes that do not answer may have been elected.
 	silentShare = 8192
 )
 
 // refound founds the lost journal anew from this node's state, if no other node holds
-// more of it (docs/failover.md, "etcd has lost the journal"). A state from a file is a
-// base for that only if a node answers that did not restart and holds no more. Otherwise,
-// or while others may answer, it does nothing: it is called again. While takeover is paused
-// the last primary alone does it.
+// more of it (docs/failover.md, "etcd has lost the journal"). A state from a file will do
+// only if a node answers that did not restart and holds no more. Otherwise, or while others
+// may still answer, refound does nothing; it is called again. While takeover is paused, only
+// the last primary founds the journal.
 func (n *Node) refound(ctx context.Context, f *follower.Follower, seen scene) (*candidate, error) {
 	store, at := f.State()
 	st := f.Status()
@@ -98,16 +99,16 @@ func (n *Node) refound(ctx context.Context, f *follower.Follower, seen scene) (*
 	founded := &founding{cause: loss.Err.Cause, by: "the state of " + n.ID, at: self.Position.Seq, file: self.Restored}
 	if missing := q.missing(answers); len(missing) > 0 {
 		founded.absent = strings.Join(missing, ", ")
-	} else if st.Apart || q.lapsed(answers) { // others may have been elected, without a word to these nodes
+	} else if st.Apart || q.lapsed(answers) { // others may have been elected without the knowledge of these nodes
 		founded.absent = silent(known, answers)
 	}
 	return n.found(ctx, f, grounds{store: store, at: at, head: loss.Found.Cursor, learned: loss.Since}, q.term+foundingTerms, founded)
 }
 
-// lastPrimaries returns which nodes may have acknowledged more than the state of this node
-// has, as far as it knows: the one that was elected last, and if the state has nothing of
-// its term, the one that served before it, too. Where the state was written in a later term
-// than that, this node does not know the id, and names the term.
+// lastPrimaries returns the nodes that may have acknowledged more than this node's state
+// has, as far as it knows: the node that was elected last, and, if the state has nothing of
+// that term, also the one that served before. If this node does not know the id of the
+// primary that wrote the end of its state, it names the term instead.
 func (n *Node) lastPrimaries(head journal.Head) []string {
 	m, l := n.companions.known(), n.previousLeader()
 	served := m.Primary
@@ -123,8 +124,8 @@ func (n *Node) lastPrimaries(head journal.Head) []string {
 }
 
 // lapsedLocked reports whether this node was elected last, as far as it knows, and had
-// committed nothing for as long as others wait for that when it found the journal lost, or
-// until now: another one may have been elected since. Needs mu.
+// committed nothing for longer than the failover time when it found the journal lost, or
+// until now. Another node may have been elected since. Needs mu.
 func (n *Node) lapsedLocked(s *Status) bool {
 	last := n.committed
 	if n.term != nil {
@@ -133,7 +134,7 @@ func (n *Node) lapsedLocked(s *Status) bool {
 	return last > 0 && cmp.Or(s.Loss.Since, n.Clock())-last > n.failover(s.Head)
 }
 
-// silent names those of the nodes that were asked that have not answered.
+// silent names the nodes that were asked and have not answered.
 func silent(asked map[string]string, answers map[string]Standing) string {
 	var ids []string
 	for id := range asked {
@@ -156,9 +157,9 @@ func (n *Node) holdsFile(st follower.Status, cause string) error {
 	}
 }
 
-// keepsFile returns the obstacle of a node that may begin with nothing but for the files
-// in its state directory, whether or not they can be read. It returns nil if there are
-// none, or an operator has ordered it.
+// keepsFile returns the obstacle of a node that only the files in its state directory,
+// readable or not, keep from starting empty. It returns nil if there are none, or an
+// operator has ordered an empty start.
 func (n *Node) keepsFile(st follower.Status) error {
 	n.mu.Lock()
 	allowed := n.allowed
@@ -179,9 +180,10 @@ func (n *Node) keepsFile(st follower.Status) error {
 	return nil
 }
 
-// othersMayShow returns an obstacle while a node that would found a journal, where etcd
-// holds none, must wait: for a while in any case, since etcd may have lost one that other
-// nodes hold, as long as one of them says so, and for complete nodes that are away.
+// othersMayShow returns an obstacle while this node must wait before it founds a journal in
+// an etcd that holds none, since etcd may have lost the journal. It waits for RefoundWait in
+// any case, then while a node says that it holds the lost journal's state, and for complete
+// nodes that are away.
 func (n *Node) othersMayShow(ctx context.Context, s scene) error {
 	if !s.view.Missing() || n.Alone {
 		n.unfounded = 0
@@ -204,16 +206,16 @@ func (n *Node) othersMayShow(ctx context.Context, s scene) error {
 	return n.awaitComplete(ctx, s.nodes, n.unfounded)
 }
 
-// askAgain is for how long a node asks again those that do not answer: one that lives may
-// miss a question.
+// askAgain is how long a node repeats its question to nodes that do not answer: a live one
+// may miss it once.
 const askAgain = time.Second
 
 // othersHoldMore returns an obstacle while this node must leave the election to others,
-// since etcd has gone back, and they hold more of the journal than its head says. It asks
-// all complete nodes that it knows where only the journal speaks for its state, and else
-// those alone that say that they have lost the journal: an election takes no longer then.
-// Those who hold another journal altogether do not count: they never found it anew. It
-// reports whether nodes are silent that may hold more.
+// because etcd has gone back and they hold more of the journal than its head says. If etcd
+// may have gone back unseen (Status.Unsure), it asks all complete nodes that it knows.
+// Otherwise it asks only those that say that they have lost the journal, so that an election
+// takes no longer. Nodes with a foreign journal do not count: they never found it anew.
+// silent says that nodes which may hold more do not answer.
 func (n *Node) othersHoldMore(ctx context.Context, f *follower.Follower, s scene, begun time.Duration) (silent bool, err error) {
 	head, asked, unsure := s.view.Cursor.Head, make(map[string]string), f.Status().Unsure
 	if head.Seq == 0 {
@@ -250,9 +252,10 @@ func (n *Node) othersHoldMore(ctx context.Context, f *follower.Follower, s scene
 	return silent, nil
 }
 
-// nextTerm returns the term in which this node stands behind a head, of which etcd has
-// forgotten later terms, or 0. It is beyond any that nodes may have been elected in, so that
-// no term is used twice, and what they hold is found to be a fork.
+// nextTerm returns the term for which this node stands after a head. forgotten is a later
+// term that etcd has lost, 0 for none; silent says that other nodes may have been elected in
+// terms that this node does not know. The result is beyond all these terms: so no term is
+// used twice, and what those nodes hold is found to be a fork.
 func nextTerm(head journal.Head, forgotten metadata.Term, silent bool) metadata.Term {
 	switch {
 	case forgotten > 0:
@@ -263,9 +266,10 @@ func nextTerm(head journal.Head, forgotten metadata.Term, silent bool) metadata.
 	return head.Term + 1
 }
 
-// forgotten returns the last term that this node remembers, or one that is registered, if
-// etcd went back to before it, with a head of the same journal, of one that it descends from,
-// or none; 0 if it did not.
+// forgotten returns the last term that this node or a registered one remembers, if that is
+// later than etcd's head, so that etcd has gone back; otherwise 0. This node's own memory
+// counts only if the head is missing, or is of the journal that it remembers or of one that
+// this descends from.
 func (n *Node) forgotten(head journal.Head, registered []NodeInfo) (term metadata.Term) {
 	if m := n.companions.known(); head.Seq == 0 || m.descends(head.History) {
 		term = m.LastTerm
@@ -313,10 +317,10 @@ func (n *Node) startOver(ctx context.Context, f *follower.Follower, s scene, beg
 	return n.run(ctx, f, behind, behind.Head.Term+1, false, true)
 }
 
-// foundEmpty gives an elected node a store with nothing in it, and its journal a new
-// history, whose fork from the one before lies before all that was ever committed: so
-// a node that comes back with that state does not take the empty one for what became
-// of it. A head that names no history is followed by older versions, and goes on.
+// foundEmpty gives an elected node an empty store, and its journal a new history that forks
+// from the old one before its first commit. So a node that comes back with the old state
+// does not take the empty journal for its continuation. A head without a history is kept,
+// since older versions follow it.
 func (n *Node) foundEmpty(ctx context.Context, c *candidate) error {
 	c.store = metadata.New(n.Options)
 	_ = c.store.StartAt(c.before.Seq, c.before.Time) // cannot fail: it is new
@@ -331,12 +335,12 @@ func (n *Node) foundEmpty(ctx context.Context, c *candidate) error {
 	return nil
 }
 
-// grounds are what a journal is founded anew from, and in place of what.
+// grounds say from what a journal is founded anew, and what it replaces.
 type grounds struct {
 	store *metadata.Store
 	at    journal.Cursor // where the store stands in the journal before
 	head  journal.Cursor // what stands at the head, compared by its value
-	over  string         // value of a leader key that goes by an operator's order; empty for none
+	over  string         // value of the leader key that an operator's order replaces; empty for none
 	// learned is when, by the clock, nobody could commit to the journal before any
 	// more.
 	learned time.Duration
@@ -361,7 +365,7 @@ func (n *Node) found(ctx context.Context, f *follower.Follower, g grounds, term 
 	head := journal.Founding(g.at.Head, g.store.Position(), term)
 	head.Hold = max(head.Hold, stood.Hold, n.Params.HoldTime().Milliseconds())
 	head.Window, head.Failover = max(head.Window, stood.Window), max(head.Failover, stood.Failover)
-	head.ForkOwed = head.ForkOwed || how.behind() // one that nobody has committed yet stays owed
+	head.ForkOwed = head.ForkOwed || how.behind() // what an earlier founding owes stays owed
 	c.founded, c.why = how, how.String()
 	c.store, c.before, c.learned = g.store, head, g.learned
 	c.pace.AtLeast(head.ServeWindow())

@@ -40,12 +40,12 @@ type NodeInfo struct {
 	// Saved is where the node's newest state file leads, if the journal still goes on
 	// from there.
 	Saved metadata.Seq `json:"saved_sequence,omitempty"`
-	// Needs are the places from which on the node needs the journal besides: of a snapshot that
-	// it loads, and of a state file that it writes.
+	// Needs are the places from which the node also needs the journal, while it writes a
+	// state file or loads a snapshot.
 	Needs [2]place `json:"needs,omitzero"`
-	// Restorable says that after a restart the node could go on from that file.
+	// Restorable says that after a restart the node could go on from its newest state file.
 	Restorable bool `json:"restorable,omitempty"`
-	// Instance is that of the node's state directory.
+	// Instance is the random id of the node's state directory.
 	Instance string `json:"instance,omitempty"`
 	// MayHold is why the node may hold a state though it holds none so far: it is awaited
 	// as if it were away.
@@ -71,19 +71,19 @@ type registry struct {
 	ttl     time.Duration
 	log     zerolog.Logger
 	self    func(ctx context.Context) NodeInfo
-	noSpace func() // says that etcd is full
-	// In a full etcd some space may be free only when records have run out, which live as
-	// long as this. A node that makes space itself does not wait for it.
+	noSpace func() // called when etcd is full
+	// recordsLive is how long records live: a full etcd may have space again when they have
+	// expired. A node that makes space itself does not wait for that.
 	recordsLive time.Duration
 	makesSpace  bool
 	capability  func() (role Role, promotable bool) // a change of it is registered at once
-	began       bool                                // the node runs: keys with its name may be its own
+	began       bool                                // run has begun: keys with the node's id may be from this process
 }
 
-// register waits until the node's key is free and creates it. A key that a
-// process of this node before left behind goes with its lease; one that stays is
-// another node with the same id, unless it has no lease. While etcd is full it waits until the records
-// in it have run out.
+// register waits until the node's key is free and creates it. A key that an earlier process
+// of this node left behind expires with its lease. One that stays belongs to another node
+// with the same id, unless it has no lease. While etcd is full, register waits until the
+// records in it have expired.
 func (r *registry) register(ctx context.Context) (*Session, error) {
 	deadline := r.clock() + r.ttl + registerGrace
 	for logged := false; ; {
@@ -115,8 +115,8 @@ func (r *registry) register(ctx context.Context) (*Session, error) {
 	}
 }
 
-// deleteStray deletes this node's key if it has no lease, and reports whether it did: each
-// node writes its own on a lease, again and again, so somebody else wrote it.
+// deleteStray deletes this node's key if it has no lease, and reports whether the key is
+// gone. A node always writes its own key on a lease, so somebody else wrote this one.
 func (r *registry) deleteStray(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()
@@ -136,8 +136,8 @@ func (r *registry) deleteStray(ctx context.Context) bool {
 // etcd looks for expired leases twice a second.
 const registerGrace = 2 * time.Second
 
-// registerStalls is for how much longer a node tries whose lease in etcd ends each time
-// before its key is there, as where it shares its machine with too many others.
+// registerStalls is how much longer a node tries while etcd does not answer, or its lease
+// expires each time before its key is there, for example on an overloaded machine.
 const registerStalls = time.Minute
 
 func (r *registry) try(ctx context.Context) (*Session, error) {
@@ -170,10 +170,10 @@ func (r *registry) try(ctx context.Context) (*Session, error) {
 	return s, nil
 }
 
-// inherit takes over the keys that this node left before its restart: the process that
-// had this node's state directory before has ended, since the directory was locked. Later
-// a key of the node may come from an attempt of its own, whose answer was lost, and the
-// leader's from its own term.
+// inherit takes over the keys that this node left in etcd before its restart. The former
+// process has ended: this one has the lock of their state directory. Once run has begun, a
+// key of the node may come from an attempt of this process whose answer was lost, and the
+// leader key from its own term: that one stays.
 func (r *registry) inherit(ctx context.Context, self NodeInfo, put clientv3.Op, found *clientv3.TxnResponse) (*clientv3.TxnResponse, error) {
 	nodes, leaders := found.Responses[0].GetResponseRange().Kvs, found.Responses[1].GetResponseRange().Kvs
 	former := nodesOf(nodes)
@@ -223,12 +223,12 @@ func (r *registry) run(ctx context.Context, s *Session) error {
 	}
 }
 
-// keep updates the key each second, and at once when this node can do something
-// new, and keeps the session alive.
+// keep updates the key each second, and at once when the role changes or whether this node
+// is promotable, and keeps the session alive.
 func (r *registry) keep(ctx context.Context, s *Session) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	go func() { cancel(s.keepAlive(ctx)) }() // and with it an update under way
+	go func() { cancel(s.keepAlive(ctx)) }() // a lost session also ends an update under way
 	tick := time.NewTicker(registerEvery / 20)
 	defer tick.Stop()
 	var last NodeInfo
@@ -269,7 +269,7 @@ func listNodes(ctx context.Context, client *clientv3.Client, layout journal.Layo
 	return nodesOf(kvs), err
 }
 
-// listKeys asks etcd for the keys of a range, which what names.
+// listKeys asks etcd for the keys of a range; what names them in an error.
 func listKeys(ctx context.Context, client *clientv3.Client, what string, keys clientv3.Op) ([]*mvccpb.KeyValue, error) {
 	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()

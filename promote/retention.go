@@ -16,32 +16,33 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// A retention keeps the journal, its history and its records, back to the newest state file
-// of every node, so that a node that restarts can go on from its own, and back to where a
-// node loads a snapshot or writes a file.
+// A retention says how far back the journal, its history and its records, must be kept: to
+// the newest state file of every node, so that a node that restarts can go on from its own,
+// and to the positions that nodes need while they load a snapshot or write a file.
 type retention struct {
 	node   *Node
 	from   int64                    // revision from which history is kept, as read last; 0 for all
-	saved  int64                    // that which the files alone need, as read last
+	saved  int64                    // the same for the state files alone
 	seq    metadata.Seq             // behind which records are kept, as read last
 	absent map[string]time.Duration // since when, by the clock, nodes are not registered
 }
 
-// absentFor is for how long a node that is not registered keeps history back.
+// absentFor is how long the journal is kept for a node that is not registered.
 const absentFor = time.Hour
 
 // maintain keeps etcd's history within its bounds until the context ends, and makes space
-// in an embedded etcd. It runs on the node that owns the etcd, for as long as that lives: a
-// primary elsewhere may not compact it. An etcd that is no node's is the primary's to
-// compact.
+// in an embedded etcd. A node in which etcd is embedded runs it for as long as the node
+// lives, since no primary elsewhere compacts that etcd. An external etcd is compacted by the
+// primary, during its term.
 func (n *Node) maintain(ctx context.Context) error {
 	n.retention.from = 0
 	clear(n.retention.absent)
 	return n.compactor.Run(ctx)
 }
 
-// maintainPatience bounds how long a node that stops waits for what maintain has begun: with
-// the handover and the last save before it, it is less than a service's time to stop.
+// maintainPatience bounds how long a node that stops waits for what maintain has begun.
+// Together with the handover and the last save it is shorter than the time that a service
+// has to stop (30 s in deploy/systemd).
 const maintainPatience = 5 * time.Second
 
 // awaitMaintenance waits for the end of maintain, whose context has ended. What it has begun
@@ -65,8 +66,8 @@ func (n *Node) awaitMaintenance(maintaining *task) {
 // the process does it no harm.
 func (n *Node) EtcdBusy() bool { return n.etcdBusy.Load() }
 
-// end returns where the journal ends, for a node that maintains etcd: whether it follows it
-// or not. Zero if etcd does not say, or may have lost it.
+// end returns where the journal ends, for the compactor. It is zero if etcd does not say, or
+// may have lost the journal.
 func (n *Node) end(ctx context.Context) journal.Cursor {
 	at, follows := n.tip() // before the look: the journal never goes back
 	if !follows {
@@ -79,8 +80,8 @@ func (n *Node) end(ctx context.Context) journal.Cursor {
 	return view.Cursor
 }
 
-// tip returns where the journal stands as far as this node knows, zero if that is nothing or
-// the journal was lost, and whether it follows one that another node may write.
+// tip returns where the journal stands as far as this node knows: zero if it knows nothing,
+// or the journal is lost. follows says that another node may write the journal.
 func (n *Node) tip() (at journal.Cursor, follows bool) {
 	n.mu.Lock()
 	t, f := n.term, n.follower
@@ -106,8 +107,8 @@ func newRetention(n *Node) *retention {
 	return &retention{node: n, absent: make(map[string]time.Duration)}
 }
 
-// keepFrom returns the revision from which history is kept. It is that of the look before
-// if etcd does not answer.
+// keepFrom returns the revision from which history is kept, as read last if etcd does not
+// answer.
 func (r *retention) keepFrom(ctx context.Context) int64 {
 	if err := r.look(ctx); err != nil && ctx.Err() == nil {
 		r.node.Log.Debug().Err(err).Msg("reading the positions of state files failed, it will be tried again")
@@ -115,7 +116,7 @@ func (r *retention) keepFrom(ctx context.Context) int64 {
 	return r.from
 }
 
-// covered returns up to which sequence no state file needs records.
+// covered returns the sequence up to which no node needs records.
 func (r *retention) covered(ctx context.Context) (metadata.Seq, error) {
 	if err := r.look(ctx); err != nil {
 		return 0, fmt.Errorf("reading the positions of state files: %w", err)
@@ -159,7 +160,8 @@ func (r *retention) look(ctx context.Context) error {
 	return nil
 }
 
-// keep keeps the journal from a place on, unless the bound has cut off what leads on from it.
+// keep keeps the journal from a place on, unless the records behind it exceed
+// MaxJournalBytes: then they are cut, and the rest leads nowhere.
 func (r *retention) keep(p place, tip journal.Head, from *int64) {
 	if p.Bytes == 0 || journal.RecordBytes(journal.Head{Seq: p.Seq, Bytes: p.Bytes}, tip) <= r.node.MaxJournalBytes {
 		*from, r.seq = min(*from, p.Revision), min(r.seq, p.Seq)

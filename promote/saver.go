@@ -17,11 +17,11 @@ import (
 	"github.com/understudy-store/understudy/promote/statefile"
 )
 
-// A saver keeps this node's state on its own disk, so that the node can go on from
-// there and the journal after a restart. Whatever fails is a warning: the node serves
-// on. The disk may hang (see beside): a restart waits for it, a new journal for up to
-// firstSave, a state that must be kept until it is, and a node that stops for up to
-// lastSaveTimeout. No election and no commit waits.
+// A saver keeps this node's state on its own disk, so that after a restart the node can
+// go on from there and the journal. A failure is only a warning: the node serves on. The
+// disk may hang (see beside). A restart waits for it; a new journal waits for up to
+// firstSave, a state that must be kept until it is written, and a node that stops for up
+// to lastSaveTimeout. No election and no commit waits.
 type saver struct {
 	node   *Node
 	dir    *statefile.Dir // nil for none; set by open alone, under mu
@@ -35,7 +35,7 @@ type saver struct {
 	store    *metadata.Store // of the newest file
 	at       journal.Cursor  // where the newest file leads
 	since    time.Duration   // by the clock: when it was written, or loaded
-	pause    time.Duration   // by the clock: no attempt before
+	pause    time.Duration   // by the clock: no save before this time
 	there    bool            // there is a file
 	unread   error           // why the newest of the files that stand in the directory was not loaded
 	followed bool            // the journal goes on from it, as far as is known
@@ -43,25 +43,25 @@ type saver struct {
 	saves    int64
 	took     time.Duration // by the newest save
 	failures int64
-	needs    journal.Cursor // from where a file that is written needs the journal; zero for none
+	needs    journal.Cursor // from where a file that is being written needs the journal; zero for none
 }
 
 const (
 	// saveLook is how often a node looks whether its state is to be saved.
 	saveLook = time.Second
-	// idleSaves is how many times the interval a state is left unsaved in which
-	// nothing but time has changed.
+	// idleSaves is how many intervals pass before a state is saved in which only the
+	// time has changed.
 	idleSaves = 10
 	// savePause is the pause after a save that failed.
 	savePause = 10 * time.Second
-	// saveTimeout is for how long a save may write nothing.
+	// saveTimeout is how long a save may write nothing before it fails.
 	saveTimeout = time.Minute
-	// firstSave is for how long a node waits for a file before it serves in a journal that
-	// no earlier file leads to.
+	// firstSave is how long a node waits for a file before it serves in a journal that no
+	// earlier file leads to.
 	firstSave = time.Second
 	// lastSaveTimeout bounds the save of a node that stops.
 	lastSaveTimeout = 10 * time.Second
-	// savedShare is the part of the journal's bytes after which the next file is due: one in so many.
+	// savedShare divides MaxJournalBytes: after that many bytes of journal the next file is due.
 	savedShare = 4
 )
 
@@ -69,8 +69,8 @@ func newSaver(n *Node) *saver {
 	return &saver{node: n, files: make(chan struct{}, 1), notes: make(chan struct{}, 1), memory: make(chan []byte, 1)}
 }
 
-// beside touches the disk in a goroutine of its own, one at a time as busy has it. It
-// returns when that has ended, or with the context's error.
+// beside calls touch, which uses the disk, in a goroutine of its own, one at a time for
+// each busy. It returns when touch has ended, or earlier with the context's error.
 func beside(ctx context.Context, busy chan struct{}, touch func() error) error {
 	select {
 	case busy <- struct{}{}:
@@ -150,8 +150,8 @@ func (s *saver) missed(why error) {
 	s.unread = cmp.Or(why, err)
 }
 
-// remember keeps what this node knows of the cluster, soon. It is called by one goroutine
-// at a time.
+// remember has write keep what this node knows of the cluster. It must be called by one
+// goroutine at a time.
 func (s *saver) remember(memory []byte) {
 	select {
 	case <-s.memory: // outdated
@@ -200,11 +200,11 @@ func (s *saver) newest(ctx context.Context) (*statefile.State, error) {
 	return loaded, nil
 }
 
-// keepDiverged keeps a state that has commits which the journal has not in a file of its
-// own, which nobody deletes. Without a directory they are lost.
+// keepDiverged writes a state with commits that the journal does not have to a file of its
+// own, which no program deletes. Without a state directory these commits are lost.
 func (s *saver) keepDiverged(ctx context.Context, store *metadata.Store, at journal.Cursor, fork metadata.Seq) error {
 	n := s.node
-	more := uint64(max(at.Head.Seq, fork) - fork) // none if it differs before that
+	more := uint64(max(at.Head.Seq, fork) - fork) // 0 if the state ends before the fork
 	if s.dir == nil {
 		n.Log.Error().Uint64("fork", uint64(fork)).Uint64("commits", more).
 			Msg("this node has commits that the journal may not have; without a state directory they are lost")
@@ -223,8 +223,8 @@ func (s *saver) keepDiverged(ctx context.Context, store *metadata.Store, at jour
 	return nil
 }
 
-// inTime writes a file, and notes what fails, also if nothing is written for saveTimeout. The
-// journal is kept meanwhile from where the state stands.
+// inTime writes a file and notes a failure; it is one to write nothing for saveTimeout.
+// Meanwhile the journal is kept from the position of the state.
 func (s *saver) inTime(parent context.Context, state *statefile.Source, write func(context.Context, statefile.Source) error) error {
 	s.need(state.At())
 	defer s.need(journal.Cursor{})
@@ -245,7 +245,8 @@ func (s *saver) inTime(parent context.Context, state *statefile.Source, write fu
 	return err
 }
 
-// need says from where on the journal is to be kept for a file that is written; zero for no more.
+// need sets the position from which the journal is to be kept for a file that is being
+// written; zero ends that.
 func (s *saver) need(at journal.Cursor) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -357,8 +358,7 @@ func (s *saver) fail(err error) {
 	}
 }
 
-// A place is where in the journal a node says that something of its own stands: its newest
-// file, for one.
+// A place is a position in the journal that a node publishes: of its newest file, for example.
 type place struct {
 	Seq      metadata.Seq `json:"sequence"`
 	Revision int64        `json:"revision"`

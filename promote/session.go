@@ -18,14 +18,14 @@ import (
 
 // A Session is a lease in etcd that this node keeps alive.
 //
-// Its deadline counts from before a keepalive is sent: etcd may have begun the
-// TTL anew at any moment after that, and no earlier.
+// Its deadline counts from just before a keepalive is sent: etcd restarts the TTL at
+// some moment after that, never earlier.
 type Session struct {
 	client *clientv3.Client
 	clock  clock.Clock
 	ttl    time.Duration
 	lease  clientv3.LeaseID
-	right  *journal.Right // that the session's deadline is for; may be nil
+	right  *journal.Right // gets the session's deadline; may be nil
 }
 
 // A spare is a session that a standby holds in advance, so that its election does not
@@ -36,8 +36,8 @@ type spare struct {
 	sent time.Duration // by the clock: the last keepalive that etcd answered
 }
 
-// take hands the session over to the candidate whose right it is for. It returns nil
-// if there is none that surely lives.
+// take hands the session over to a candidate, whose right then gets its deadline. It
+// returns nil if there is no session that is surely alive.
 func (p *spare) take(right *journal.Right) *Session {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,8 +116,8 @@ func openSession(ctx context.Context, client *clientv3.Client, clk clock.Clock, 
 	return s, nil
 }
 
-// extend moves the deadline to that of a keepalive sent at a time: its TTL, less
-// what two clocks within 1/1000 of a common rate may differ in it.
+// extend moves the deadline to one TTL after a keepalive was sent, less TTL/500: the
+// clocks of two machines, each within 1/1000 of a common rate, may differ by that much.
 func (s *Session) extend(sent time.Duration) {
 	if s.right != nil {
 		s.right.Session(sent + s.ttl - s.ttl/500)
@@ -180,7 +180,7 @@ func (s *Session) put(ctx context.Context, key string, value any) error {
 	return err
 }
 
-// close gives the lease back.
+// close revokes the lease.
 func (s *Session) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

@@ -7,7 +7,7 @@ import (
 	"github.com/understudy-store/understudy/journal"
 )
 
-// snapshots fetches them from whoever serves.
+// snapshots fetches snapshots from the primary.
 type snapshots struct{ n *Node }
 
 func (s snapshots) Fetch(ctx context.Context, add func([]byte) error) (journal.Cursor, error) {

@@ -14,10 +14,11 @@ import (
 // errUncovered says that history is kept because nobody has saved what it leads to.
 var errUncovered = errors.New("this node has no complete state to save in its place; see that it becomes one, or raise --etcd-quota-bytes")
 
-// cover says what of the journal may go when the embedded etcd is nearly full. A complete
-// node saves its state first: then all up to there may. Otherwise history stays back to the oldest
-// of the nodes' newest state files, as ever. Where no node has one, a restart of all nodes
-// starts without the state in any case. The error is why more is kept.
+// cover says which part of the journal may go when the embedded etcd is nearly full. A
+// complete node saves its state first, and then everything up to that state may go.
+// Otherwise history is kept back to the oldest of the nodes' newest state files, as always.
+// If no node has a file, a restart of all nodes loses the state in any case. The error says
+// why more is kept.
 func (n *Node) cover(ctx context.Context) (journal.Cover, error) {
 	view, err := n.reader().Look(ctx)
 	if err != nil {
@@ -26,8 +27,8 @@ func (n *Node) cover(ctx context.Context) (journal.Cover, error) {
 	if err := n.retention.look(ctx); err != nil {
 		return journal.Cover{}, err
 	}
-	// A snapshot that is being loaded holds nothing up: the node may not even be able to say
-	// that it needs the journal no more.
+	// Only state files count here (saved), not snapshots that are being loaded: in a full
+	// etcd a node may be unable to publish that it needs the journal no more.
 	head, from := view.Cursor.Head, n.retention.saved
 	same := func(at journal.Cursor) bool { return view.Err == nil && at.Head.History.Is(head.History) }
 	covers := func(at journal.Cursor) bool { return same(at) && at.Head.Bytes == head.Bytes } // most beats hold nothing

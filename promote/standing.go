@@ -22,18 +22,18 @@ type Standing struct {
 	// acknowledged.
 	Restored bool
 	// Forked says that another primary went on from less than the state holds. No election
-	// and no founding awaits what it has; an order names it.
+	// and no founding waits for what the node holds; an order to found anew must give it up.
 	Forked bool
 	// Lapsed says that this node was the last one to be elected, as far as it knows, and has
-	// committed nothing for longer than the failover time: another one may be elected since.
+	// committed nothing for longer than the failover time: another one may have been elected since.
 	Lapsed bool
 	// Unread says that the node holds no state, and has state files that it could not
-	// read, or has just started and may read some yet: that is no answer.
+	// read, or has just started and may still read some: its answer does not count.
 	Unread bool
 }
 
-// ahead reports whether a node, rather than another, founds the journal anew: the
-// one that holds more of it, did not restart, or has the smaller id.
+// ahead reports whether s, rather than o, is to found the journal anew: the node that holds
+// more of it; of two that hold the same, one that did not restart, then the smaller id.
 func (s Standing) ahead(o Standing) bool {
 	switch a, b := s.Position, o.Position; {
 	case a.Term != b.Term:
@@ -47,13 +47,14 @@ func (s Standing) ahead(o Standing) bool {
 	return s.ID < o.ID
 }
 
-// level reports whether a node and another one hold the same of a journal.
+// level reports whether two nodes are at the same position of a journal, and both did or
+// did not restart.
 func (s Standing) level(o Standing) bool {
 	return s.Position.Term == o.Position.Term && s.Position.Seq == o.Position.Seq && s.Complete == o.Complete
 }
 
-// holdsMore reports whether a node holds more than the journal in etcd with a head: more
-// of it, or a history that was founded since, whose terms are far above.
+// holdsMore reports whether a node holds more than the journal in etcd with this head:
+// commits beyond it, or a history that was founded later, whose terms are far above.
 func (s Standing) holdsMore(head journal.Head) bool {
 	p := s.Position
 	switch {
@@ -92,14 +93,14 @@ func (n *Node) ask(ctx context.Context, nodes map[string]string) map[string]Stan
 	return answers
 }
 
-// An inquiry is what a node that finds the journal lost has learned of others. Its fields
-// begin as far as the node knows by itself.
+// An inquiry is what a node that finds the journal lost has learned from others. It begins
+// with what the node knows by itself.
 type inquiry struct {
 	self      Standing
-	primaries []string // ids of those that may have been the last one
+	primaries []string // ids of the nodes that may have been the last primary
 	paused    bool     // automatic takeover
-	// late says that the others have had their time: the node waits no longer for one that
-	// holds no more than itself, or may not know it.
+	// late says that the others have had their time: this node leaves the founding no longer
+	// to one that holds no more than itself, or that restarted and may not know of it.
 	late  bool
 	term  metadata.Term // the last one that any node has seen
 	lived bool          // a node that has the state did not restart
@@ -113,8 +114,8 @@ func (q *inquiry) holds(s Standing) bool {
 	return (s.Complete || s.Restored) && s.Position.Seq > 0 && s.History.Is(q.self.History)
 }
 
-// missing returns the ids of those that may have been the last primary and are not among
-// the complete nodes.
+// missing returns the ids of the nodes that may have been the last primary and did not
+// answer that they are complete.
 func (q *inquiry) missing(answers map[string]Standing) []string {
 	return slices.DeleteFunc(slices.Clone(q.primaries), func(id string) bool {
 		s := answers[id]
@@ -122,8 +123,8 @@ func (q *inquiry) missing(answers map[string]Standing) []string {
 	})
 }
 
-// lapsed reports whether one that may have been the last primary may have been deposed,
-// without its knowledge, before the journal was lost.
+// lapsed reports whether a node that may have been the last primary may have been deposed
+// without its knowledge before the journal was lost.
 func (q *inquiry) lapsed(answers map[string]Standing) bool {
 	return q.self.Lapsed || slices.ContainsFunc(q.primaries, func(id string) bool { return answers[id].Lapsed })
 }
@@ -148,9 +149,9 @@ func (q *inquiry) take(answers map[string]Standing) error {
 	return nil
 }
 
-// leavesTo reports whether another node, which has the state too, is to found the journal
-// anew. One that holds no more may be unable to: nothing is lost if this node does it
-// later, and of two that try at once one fails.
+// leavesTo reports whether this node leaves the founding to s, which has the state too. A
+// node that holds no more may be unable to found the journal. So this node does it later
+// itself: nothing is lost by that, and of two that try at once one fails.
 func (q *inquiry) leavesTo(s Standing) bool {
 	switch {
 	case !s.ahead(q.self), q.paused && q.wasPrimary() && s.level(q.self):

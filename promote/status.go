@@ -21,14 +21,14 @@ type Status struct {
 	Position metadata.Position // of the state; zero for none
 	Head     journal.Head      // of the journal, as far as this node knows
 	Empty    bool              // the current term, led by this node, started empty
-	// MountsHeldFor is how long memory that is mounted stays in quarantine for that.
+	// MountsHeldFor is how long memory that is mounted stays in quarantine because of that.
 	MountsHeldFor time.Duration
 	Loads         map[journal.Reason]int
 	LastLoad      journal.Reason
 	Takeover      Takeover // the last one of this node
 
 	Window, FailoverAfter time.Duration // of the journal's head, or of the next one if this node leads
-	Raised, Lapses        int           // by this node: the pace was slowed down; the right to answer lapsed and came back
+	Raised, Lapses        int           // how often this node slowed the pace down; how often its right to answer lapsed and came back
 	Loss                  follower.Loss // of the journal that this node's state comes from
 	Complete              bool          // the state is all that its journal said, though that may be lost since
 	Restored              bool          // the state comes from a file, and nothing has shown yet that the journal goes on from there
@@ -36,7 +36,7 @@ type Status struct {
 	Lapsed                bool          // this node was elected last, as far as it knows, and committed nothing for so long that another one may have been since
 	Founded               string        // how this node founded the journal anew for the term that it leads; empty if it did not
 	Deposals              int64         // of primaries, by this node
-	Paused                bool          // automatic takeover, as a node sees it that is not elected
+	Paused                bool          // automatic takeover; false while this node is elected
 	Saving                Saving        // of this node's state files
 	Unread                bool          // this node holds no state, and has state files that it could not read, or may read yet
 	Obstacle              *Obstacle     // why no node serves, as far as this node knows; nil if one does
@@ -114,8 +114,8 @@ func (n *Node) describe(s *Status, f follower.Status) {
 	s.Self.Promotable, s.Self.Why = n.promotable(n.follower, f.At)
 }
 
-// hint fills in whether this node may hold more than it says. begins says that it follows
-// nothing yet.
+// hint fills in whether this node may hold more than it says. begins says that it has no
+// follower yet.
 func (s *Status) hint(f follower.Status, begins bool) {
 	s.Unread = s.Saving.Unread != nil && s.Position.Seq == 0
 	switch {
@@ -128,7 +128,7 @@ func (s *Status) hint(f follower.Status, begins bool) {
 	}
 }
 
-// capability returns what others must learn of this node at once.
+// capability returns those parts of the registration whose changes are published at once.
 func (n *Node) capability() (Role, bool) {
 	s := n.Status()
 	return s.Self.Role, s.Self.Promotable
@@ -148,7 +148,7 @@ func (n *Node) self(ctx context.Context) NodeInfo {
 	return s.Self
 }
 
-// Nodes returns the nodes that are registered in etcd, this one as it is now.
+// Nodes returns the nodes that are registered in etcd, by id.
 func (n *Node) Nodes(ctx context.Context) ([]NodeInfo, error) {
 	return listNodes(ctx, n.Client, n.Layout)
 }
@@ -226,10 +226,10 @@ func (t *Term) Digest(ctx context.Context, seq metadata.Seq) (metadata.Seq, meta
 	}
 }
 
-// AllowEmpty lets this node begin anew with nothing, which an operator asks for. It is
-// refused while a node holds the state, also one that is away. Errors: InvalidParams
-// for another term or on a standby, Unavailable while somebody serves or can.
-// noWriters says that no earlier writer writes any more.
+// AllowEmpty lets this node start empty, as an operator orders. It is refused while any
+// node holds the state, also one that is away. noWriters says that no earlier writer still
+// writes. Errors: InvalidParams for another term or on a standby, Unavailable while a node
+// serves or can take over.
 func (n *Node) AllowEmpty(ctx context.Context, term metadata.Term, noWriters bool) error {
 	if !n.MayStartEmpty {
 		return errs.New(errs.InvalidParams, "StartEmpty", "this node was started as a standby, which never starts empty; ask a master")
@@ -269,14 +269,14 @@ func (n *Node) AllowEmpty(ctx context.Context, term metadata.Term, noWriters boo
 	}
 	n.mu.Lock()
 	n.allowed = true
-	n.idle = n.NoWriters || noWriters // what an order before said of writers was for that one
+	n.idle = n.NoWriters || noWriters // an earlier order's noWriters does not count
 	n.mu.Unlock()
 	n.poke()
 	return nil
 }
 
-// SnapshotStart begins a snapshot of the serving term: it returns the store,
-// the first part, and the journal's position at which that part stands.
+// SnapshotStart begins a snapshot of the term in which this node serves: it returns the
+// term, the first part, and the journal's position at which that part stands.
 func (n *Node) SnapshotStart(ctx context.Context) (*Term, []byte, journal.Cursor, error) {
 	n.mu.Lock()
 	t, role := n.term, n.role
@@ -336,8 +336,8 @@ func (n *Node) previousLeader() Leader {
 	return n.previous
 }
 
-// electedTerm returns the term of that leader; 0 if somebody may have written its key by
-// hand, without a lease, and with any number.
+// electedTerm returns the term of the last leader. It returns 0 if the leader key had no
+// lease: somebody may have written it by hand, with any number.
 func (n *Node) electedTerm() metadata.Term {
 	if l := n.previousLeader(); l.lease != 0 {
 		return l.Term
@@ -383,7 +383,7 @@ func (n *Node) setTerm(t *Term) {
 	n.term, n.follower = t, nil
 }
 
-// keepLoads adds up what a follower did that goes. Needs mu.
+// keepLoads adds the loads of the follower, which is about to go, to the totals. Needs mu.
 func (n *Node) keepLoads() {
 	if n.follower == nil {
 		return

@@ -23,14 +23,16 @@ type Term struct {
 	Store  *metadata.Store
 	Queue  *journal.Queue
 	Now    func() metadata.Time // the cluster clock
-	// Fence returns nil while this node may answer. It waits for a right that has
-	// lapsed, but not for long; then it returns errs.NotLeader.
+	// Fence returns nil while this node may answer. If the right has lapsed, it waits for
+	// the commit that renews it, until others may depose this node; then it returns
+	// errs.NotLeader.
 	Fence func(ctx context.Context) error
 	// Answers reports whether this node may answer now.
 	Answers func() bool
 	View    int64 // etcd's revision of the announcement that this node serves
-	// MayLack says that the store may lack what was acknowledged before the term: it began
-	// empty, or where etcd or the journal's last primary was lost.
+	// MayLack says that the store may lack what was acknowledged before the term: the term
+	// began empty, or etcd may have gone back, or the journal was founded anew without its
+	// last primary.
 	MayLack bool
 
 	node    *Node
@@ -42,46 +44,46 @@ type Term struct {
 	// histories says that every node reads heads with a history.
 	histories *atomic.Bool
 	writer    *journal.Writer
-	before    journal.Head  // of the terms before
+	before    journal.Head  // the last one before this term
 	learned   time.Duration // by the clock: when this node learned of the head in before
-	why       string        // the term began
+	why       string        // reason for the term, for people
 	end       string        // how it ended, if it was ended on purpose
-	left      time.Duration // without an answer until its handover was committed
-	until     time.Duration // by the clock: when the leader key goes, whatever the end of calls has led to by then
+	left      time.Duration // from the end of calls until the handover was committed
+	until     time.Duration // by the clock: when this node gives up the leader key at the latest, set at the end of calls
 	recorded  TermRecord    // zero until the term serves. For record, and then recordEnd.
-	gap       time.Duration // without an answer of any node before the term served
-	// gapAtLeast says that it may be longer.
+	gap       time.Duration // how long no node answered before the term served
+	// gapAtLeast says that the gap may be longer.
 	gapAtLeast bool
 	empty      bool
-	noWriters  bool      // that began before the empty start are left
+	noWriters  bool      // no writer from before the empty start is left
 	founded    *founding // nil unless this node founded the journal anew for the term
-	trusted    bool      // the store is what the journal says, and more than nothing
+	trusted    bool      // the store has what the journal says; false before the first commit on nothing
 
-	failing       atomic.Pointer[error]         // of the last call for a commit
+	failing       atomic.Pointer[error]         // error of the last attempt to commit; nil if it succeeded
 	interruptions atomic.Pointer[Interruptions] // nil for none; watchRight stores it
 	held          bool                          // changes are refused, since etcd is nearly full; for keepPace alone
 
 	flushed bool // every lease is in the journal, and no call is answered any more; for leave alone
 
 	stop   context.CancelCauseFunc // ends the term
-	saved  <-chan struct{}         // closed when there is a file of a new journal; nil if files before lead there
+	saved  <-chan struct{}         // closed when a state file leads to a new journal; nil if an earlier one does
 	orders chan *order             // handovers that operators ask for
 	ended  chan struct{}           // closed when no order is taken any more
 }
 
 // Takeover says how long the steps of a takeover took, and what it cleaned up.
 type Takeover struct {
-	Term metadata.Term // that serves since; 0 until it does
+	Term metadata.Term // that the takeover led to; 0 until it serves
 	// Announce is 0 if the first entry of the term announced that this node serves.
 	Elect, CatchUp, Begin, Clean, Announce time.Duration
 	Objects                                int
 	Bytes                                  uint64
 }
 
-// runTerm runs a term from its election to its end, and returns the state to
-// follow with: none if what is held cannot be trusted.
+// runTerm runs a term from its election to its end, and returns the state with which
+// this node then follows: none if the state cannot be trusted.
 func (n *Node) runTerm(ctx context.Context, c *candidate) (*metadata.Store, journal.Cursor) {
-	// The session goes on while the term ends in order, whatever ends it.
+	// The session outlives ctx, for HandoverTimeout at most, so that the term can end in order.
 	running, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	defer context.AfterFunc(ctx, func() {
@@ -138,8 +140,9 @@ func (n *Node) runTerm(ctx context.Context, c *candidate) (*metadata.Store, jour
 	return t.Store, tip
 }
 
-// following is how the term stands to the journal: in it once its first entry is, which takes
-// account of an etcd that went back before.
+// following returns how the term stands to the journal, for companions: complete once the
+// head is of this term. If etcd went back before, that head says so (ForkOwed) until the
+// first entry of the term has quarantined what is free.
 func (t *Term) following() follower.Status {
 	at := t.log.Tip()
 	return follower.Status{At: at, Complete: at.Head.Term == t.Number}
@@ -153,7 +156,7 @@ func (t *Term) trimmer() *journal.Trimmer {
 	}
 }
 
-// tried takes note of how a call for a commit went.
+// tried notes the outcome of an attempt to commit.
 func (t *Term) tried(err error) {
 	if err == nil {
 		t.failing.Store(nil)
@@ -184,11 +187,10 @@ func (n *Node) newTerm(c *candidate) *Term {
 	return t
 }
 
-// begin writes the first entry of the term and cleans up. If nothing is left to wait
-// for behind that entry, its transaction also announces that this node serves: the
-// node has applied the whole journal, and no earlier primary may answer. An answer
-// needs more than the announcement in any case: a right, which the commit gives, and an
-// open gate.
+// begin writes the first entry of the term and cleans up. If there is nothing to clean up
+// and nothing else to wait for, the transaction of that entry also announces that this node
+// serves: the node has applied the whole journal, and no earlier primary may answer. Even
+// then it answers nobody before the commit has given it the right, and its server is open.
 func (t *Term) begin(ctx context.Context, phases *Takeover) error {
 	n, started := t.node, t.node.Clock()
 	guard := t.guard(t.before)
@@ -224,11 +226,11 @@ func (t *Term) begin(ctx context.Context, phases *Takeover) error {
 	return nil
 }
 
-// guard returns how long what is freed must stay in quarantine, because the
-// primary before may have granted leases that this node does not know, and may
-// still do so until it is silent. After an empty start the reservations are not known
-// either, nor are the newest after a fork without the last primary: writers have their
-// release time, unless an operator knows that there are none.
+// guard returns how long freed memory must stay in quarantine. The previous primary may
+// have granted leases that this node does not know, and may grant more until its right to
+// answer ends. After an empty start this node knows no reservations either, and after a
+// fork without the last primary it lacks the newest ones. So writers get their release
+// time, except after an empty start for which an operator said that there are none.
 func (t *Term) guard(before journal.Head) time.Duration {
 	if before.Clean && !t.empty {
 		return 0
@@ -241,8 +243,8 @@ func (t *Term) guard(before journal.Head) time.Duration {
 	return hold + silence
 }
 
-// serve takes calls until the session is lost, the writer fails, or somebody
-// else takes over.
+// serve takes calls until something ends that. If that is no error, it then hands over or
+// resigns.
 func (t *Term) serve(ctx, running context.Context) error {
 	defer close(t.ended)
 	o, err := t.takeCalls(ctx, running)
@@ -253,7 +255,7 @@ func (t *Term) serve(ctx, running context.Context) error {
 }
 
 // open announces that this node serves, unless the first entry of the term did, and
-// says so here.
+// updates this node's own status.
 func (t *Term) open(ctx context.Context) error {
 	n := t.node
 	if t.saved != nil {
@@ -369,9 +371,9 @@ func (t *Term) takeCalls(ctx, running context.Context) (*order, error) {
 	return o, err
 }
 
-// drained waits until what is queued is committed or taken back. It reports false if the
-// leader key must go before that, as where etcd is full and the outcome of a commit open:
-// the term ends then, and the next election decides.
+// drained waits until what is queued is committed or taken back. It reports false if this
+// node must give up the leader key before that, for example because etcd is full and the
+// outcome of a commit is open. Then the term ends, and the next election decides.
 func (t *Term) drained(writer *task) bool {
 	patience := time.NewTimer(t.until - t.node.Clock())
 	defer patience.Stop()
@@ -387,7 +389,7 @@ func (t *Term) drained(writer *task) bool {
 
 var errUnsettled = errors.New("what was queued was not committed within the failover time")
 
-// wait returns when calls must end, with the order for it, or an error.
+// wait returns when calls must end, with the order or the error that ends them.
 func (t *Term) wait(ctx, running context.Context, writer, server *task) (*order, error) {
 	none := &order{result: make(chan handover, 1)}
 	prepare := func(o *order) error { return t.prepare(running, o, writer, server) }
@@ -431,9 +433,9 @@ func (t *Term) wait(ctx, running context.Context, writer, server *task) (*order,
 	}
 }
 
-// settled waits a while for the end of the commit under way: for as long as its
-// outcome is open the journal cannot be brought to its end, and nobody would serve.
-// It gives up when the term ends, or this node is to stop.
+// settled waits, for the failover time at most, until the outcome of the commit under way
+// is known. Before that nobody can bring the journal to its end, and after the end of calls
+// nobody would serve. It gives up when the term ends, or this node is to stop.
 func (t *Term) settled(ctx, running context.Context) bool {
 	wait, cancel := context.WithTimeout(running, t.failover())
 	defer cancel()
@@ -441,10 +443,10 @@ func (t *Term) settled(ctx, running context.Context) bool {
 	return t.writer.Settled(wait) == nil
 }
 
-// A task is a function that runs on its own.
+// A task is a function that runs in a goroutine of its own.
 type task struct {
 	ended chan struct{}
-	err   error // after ended
+	err   error // valid once ended is closed
 }
 
 // over reports whether it has ended.

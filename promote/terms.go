@@ -18,23 +18,23 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// A TermRecord describes a term for operators. Nothing but a pause depends on it: of those
-// that name a node, the newest says which one served last.
+// A TermRecord describes a term for operators. Only a pause of takeover depends on it: the
+// newest record that names a node says which node served last.
 type TermRecord struct {
 	Term       metadata.Term `json:"term"`
 	NodeID     string        `json:"node_id,omitempty"`      // empty while nobody has served in the term
 	Began      string        `json:"began,omitempty"`        // wall time, RFC 3339
-	Why        string        `json:"why"`                    // the node became primary
-	Gap        int64         `json:"gap_ms"`                 // without an answer of any node before
-	GapAtLeast bool          `json:"gap_at_least,omitempty"` // the gap may be longer: the node did not see the primary before
+	Why        string        `json:"why"`                    // why the node became primary
+	Gap        int64         `json:"gap_ms"`                 // how long no node answered before the term
+	GapAtLeast bool          `json:"gap_at_least,omitempty"` // the gap may be longer: the node did not see the previous primary commit
 	Ended      string        `json:"ended,omitempty"`        // wall time, RFC 3339; empty if the node did not record it
 	End        string        `json:"end,omitempty"`          // how it ended
-	Left       int64         `json:"left_ms,omitempty"`      // without an answer until a handover was committed
+	Left       int64         `json:"left_ms,omitempty"`      // from the end of calls until the handover was committed
 
 	Interruptions
 }
 
-// Interruptions are the times in a term at which its node answered nobody, since no
+// Interruptions count the times in a term at which its node answered nobody, because no
 // commit came through, and then went on.
 type Interruptions struct {
 	Count   int   `json:"interruptions,omitempty"`
@@ -56,7 +56,7 @@ func (t *Term) interrupted(lasted time.Duration) {
 const keptTerms = 100
 
 // Terms returns the records of the last terms, oldest first. A record that cannot be
-// read has its term only, and one without an end the reason for the next term.
+// read has only its term. A record without an end gets the reason for the next term as End.
 func (n *Node) Terms(ctx context.Context) ([]TermRecord, error) {
 	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()
@@ -87,11 +87,11 @@ func termsOf(layout journal.Layout, kvs []*mvccpb.KeyValue) (records []TermRecor
 	return records
 }
 
-// recordWait is how long the record of a term is waited for: it is written when the
-// term serves already.
+// recordWait is how long noteLeader tries to read the record of a term before it logs the
+// new primary without the reason.
 const recordWait = 2 * time.Second
 
-// noteLeader logs once when another node serves, with what its record says of why.
+// noteLeader logs once when another node serves, with the reason from the term's record.
 func (n *Node) noteLeader(ctx context.Context, l Leader) {
 	if l.State != Serving || l.NodeID == n.followed.NodeID && l.Term == n.followed.Term {
 		return
@@ -104,7 +104,7 @@ func (n *Node) noteLeader(ctx context.Context, l Leader) {
 		_ = json.Unmarshal(resp.Kvs[0].Value, &r)
 	}
 	if r.NodeID != l.NodeID && n.Clock()-since < recordWait {
-		return // there is a next look
+		return // the next look tries again
 	}
 	n.followed = l
 	n.Log.Info().Str("primary", l.NodeID).Str("address", l.RPC).Uint64("term", uint64(l.Term)).Str("why", r.Why).
@@ -123,8 +123,8 @@ func (t *Term) beginning() TermRecord {
 }
 
 // record completes the record of a term that has begun to serve, deletes those that are
-// too old, and then records interruptions, until the context ends. It is no part of the
-// takeover: if it fails, the record is what the announcement wrote.
+// too old, and then records interruptions, until the context ends. The takeover does not
+// depend on it: if it fails, the record stays as the announcement wrote it.
 func (t *Term) record(ctx context.Context) error {
 	t.recorded = t.beginning()
 	_ = t.node.writeTerm(ctx, t.recorded)
@@ -156,7 +156,7 @@ func (n *Node) trimTerms(ctx context.Context) {
 	}
 }
 
-// recordEnd writes how a term ended that has served.
+// recordEnd writes how the term ended, if it has served.
 func (t *Term) recordEnd(ctx context.Context, err error) {
 	r := &t.recorded
 	if r.Term == 0 {
@@ -172,7 +172,7 @@ func (t *Term) recordEnd(ctx context.Context, err error) {
 	_ = t.node.writeTerm(ctx, *r)
 }
 
-// writeTerm logs its error, for callers that go on whatever comes of it.
+// writeTerm writes a record. It also logs an error, for callers that go on regardless.
 func (n *Node) writeTerm(ctx context.Context, r TermRecord) error {
 	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()
@@ -186,7 +186,7 @@ func (n *Node) writeTerm(ctx context.Context, r TermRecord) error {
 	return err
 }
 
-// wallTime is for people: what the clock said a while ago.
+// wallTime returns the wall time of a while ago, for people.
 func wallTime(ago time.Duration) string { return clock.Wall().Add(-ago).UTC().Format(time.RFC3339Nano) }
 
 // silentFor returns for how long this node has answered nobody.
@@ -199,10 +199,10 @@ func (n *Node) silentFor() time.Duration {
 	return n.Clock() - n.answersSince
 }
 
-// measureGap notes for how long no node has answered before the term. A node that
-// was the primary before knows when it answered last. Another one counts from when it
-// learned of the last commit. If it did not see the primary commit, that came later, or
-// the primary had ended earlier: the gap is at least this.
+// measureGap notes how long no node has answered before the term. If this node was the
+// previous primary, it knows when it answered last. Otherwise it counts from when it
+// learned of the last commit. If it did not see that primary commit, it may have learned of
+// the commit late, or the primary may have ended earlier: then the gap is a lower bound.
 func (t *Term) measureGap() {
 	n := t.node
 	if t.before.Seq == 0 {
@@ -214,14 +214,14 @@ func (t *Term) measureGap() {
 	}
 }
 
-// clocksDiffer is by how much the wall clocks of two machines may be apart: a gap that they
-// show counts before one that a node measured if it is longer by more than this.
+// clocksDiffer is how far apart the wall clocks of two machines may be: a gap by wall clocks
+// replaces one that a node measured only if it is longer by more than this.
 const clocksDiffer = 500 * time.Millisecond
 
-// bridge adds to the gap after a handover what passed before the successor learned of
-// it. It corrects other gaps by the wall clocks, if the term before says when it ended: nobody
-// may have watched, or the node may have learned of the last commit long after it, as when etcd
-// was away.
+// bridge adds to the gap after a handover the time that passed until the handover was
+// committed. It corrects other gaps by the wall clocks, if the previous term recorded its end:
+// no node may have watched, or the next primary may have learned of the last commit late,
+// for example because etcd was away.
 func bridge(before, next *TermRecord) {
 	if before.NodeID != next.NodeID {
 		next.Gap += before.Left

@@ -10,8 +10,9 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// A trail is the oldest record behind a state file, as it stood while etcd's history went on
-// from the file. The oldest records go first: as long as it stands, all behind it do.
+// A trail names the oldest record behind a state file, as seen while etcd's history still
+// went on from the file. Records are deleted oldest first: as long as this one stands, so do
+// all behind it.
 type trail struct {
 	file  journal.Cursor
 	first metadata.Seq

@@ -18,19 +18,19 @@ import (
 // A watchdog deposes the elected node when its commits stop although etcd is well
 // (docs/design.md, section 8, Beats). It belongs to a standby.
 //
-// When no newer head has come for the failover time of the last one, it reads the
-// leader and the head twice, and once before. If both reads are quick and show what this node knows,
-// it deletes the leader key in a transaction that compares both values: a commit
-// that comes in between keeps the primary. The transaction also writes, so that a
-// full etcd refuses it: then the primary is not at fault.
+// When no newer head has come for the failover time of the last one, it reads the leader
+// and the head twice. If both reads are quick and show what this node knows, it deletes the
+// leader key in a transaction that compares both values: a commit that comes in between
+// keeps the primary. The transaction also writes, so that a full etcd refuses it: then the
+// primary is not at fault. Another read, earlier, shows whether etcd is well (see wait).
 type watchdog struct {
 	node     *Node
 	follower *follower.Follower
 
 	head  journal.Head  // the newest that this node knows of, from its watch or by reading
 	since time.Duration // by the clock: when it learned of it
-	// doubt says that etcd did not answer in time since then. Then the primary has a
-	// whole failover time between the two reads: it may have been cut off, too.
+	// doubt says that etcd did not answer in time since then. The primary may have been cut
+	// off, too, so a whole failover time passes between the two reads.
 	doubt bool
 	asked bool // etcd was read since then, before the failover time had passed
 }
@@ -60,9 +60,9 @@ func (w *watchdog) run(ctx context.Context) {
 	}
 }
 
-// wait waits until the failover time has passed, for a time at most. On the way it reads
-// once, to learn whether etcd is well while the primary is silent: an etcd that is back
-// just when that time has passed is no proof against the primary.
+// wait waits until the failover time has passed, for left at most. After 3/5 of that time
+// it reads once, to learn whether etcd is well while the primary is silent: if etcd came
+// back only at the end, the silence would prove nothing against the primary.
 func (w *watchdog) wait(ctx context.Context, left time.Duration) {
 	early := left - w.head.FailoverAfter()*2/5
 	switch {

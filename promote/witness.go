@@ -13,9 +13,9 @@ import (
 	"github.com/understudy-store/understudy/journal"
 )
 
-// A Witness is what a node says of itself that runs a member of etcd and holds no
-// metadata. It stands under witnesses/, for people: who decides looks at nodes/ alone, so
-// that no election, format or wait for a state ever counts a witness.
+// A Witness is what a node that runs a member of etcd and holds no metadata says of itself.
+// It stands under witnesses/, for people. Decisions look at nodes/ alone, so no election,
+// format or wait for a state ever counts a witness.
 type Witness struct {
 	ID        string `json:"node_id"`
 	HTTP      string `json:"http_address"`
@@ -35,8 +35,8 @@ type WitnessKey struct {
 	Self   func(ctx context.Context) Witness
 }
 
-// Run keeps the key until the context ends. What fails is logged when it is new, and tried
-// again.
+// Run keeps the key until the context ends. It tries again after an error, and logs an error
+// that differs from the last one.
 func (k WitnessKey) Run(ctx context.Context) error {
 	said := ""
 	for {
@@ -54,7 +54,7 @@ func (k WitnessKey) Run(ctx context.Context) error {
 	}
 }
 
-// keep registers on a session of its own, and follows what the witness says of itself.
+// keep registers on a session of its own, and updates the key whenever Self changes.
 func (k WitnessKey) keep(ctx context.Context) error {
 	s, err := openSession(ctx, k.Client, k.Clock, k.TTL, nil)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// A Snapshot is where a follower gets one from.
+// A Snapshot is a source of snapshots.
 type Snapshot interface {
 	// Fetch streams the primary's snapshot: add receives each part in order. It
 	// returns the journal's position at which the first part stood.
@@ -40,16 +40,16 @@ type Config struct {
 	// Changed is called when a key of the cluster other than the journal's
 	// changed. It must not block.
 	Changed func(key string)
-	// Diverged keeps a state that has commits behind a fork that the journal does not
-	// have, before a snapshot replaces it; nil for not at all.
+	// Diverged keeps a state before a snapshot replaces it, if the state has commits behind
+	// a fork that the journal does not have; nil keeps none.
 	Diverged func(ctx context.Context, store *metadata.Store, at journal.Cursor, fork metadata.Seq) error
 	// Descent returns what a history descends from, as far as this node remembers; nil
 	// for nothing.
 	Descent func(journal.History) []journal.Ancestor
 	// Cluster is the id of the etcd in which the journal stood last; 0 if that is not known.
 	Cluster uint64
-	// WentBack says that the journal seemed lost before this process began, and that nobody
-	// was seen to commit since: as of Status.WasLost.
+	// WentBack says that the journal seemed lost before this process began, and that no
+	// primary was seen to commit since. Status.WasLost begins with it.
 	WentBack bool
 	// FullSyncInterval is how often the leases in etcd are compared with the
 	// state.
@@ -61,8 +61,8 @@ type Config struct {
 	Random func() float64
 }
 
-// A Follower follows. Run is called once; everything else may be called from
-// any goroutine.
+// A Follower keeps a standby's state. Run is called once; everything else may be called
+// from any goroutine.
 type Follower struct {
 	Config
 
@@ -71,30 +71,30 @@ type Follower struct {
 	at       journal.Cursor  // of store
 	learned  time.Duration   // by the clock: when this node learned of at
 	complete bool            // store follows the journal without a gap
-	file     string          // that store comes from, until the journal is found to go on from it
-	fault    error           // why it is still not complete, if that is known
-	why      journal.Reason  // it is not complete
+	file     string          // that store comes from; empty once the journal is found to go on from it
+	fault    error           // why store is still not complete, if that is known
+	why      journal.Reason  // why store is not complete
 	loads    map[journal.Reason]int
 	last     journal.Reason
 	doubt    doubt
 	synced   synced
 	diverged *journal.BrokenError // why the state has commits that the journal has not, until they are kept
-	loss     Loss                 // of the journal, once it is sure
+	loss     Loss                 // of the journal, once it is confirmed
 	wasLost  bool                 // the journal seemed lost once for this state
 	apart    bool                 // etcd was out of reach since a primary was seen to commit
 	heard    time.Duration        // by the clock: when etcd answered last
-	steady   time.Duration        // by the clock: since when the journal is in view
+	steady   time.Duration        // by the clock: see Steady
 	restored bool                 // store comes from a file, and nothing but the journal speaks for it
 	kept     journal.Head         // of the state that was kept last
 	shaken   bool                 // the journal seems to be lost
-	doubts   int                  // how often it seemed to be
+	doubts   int                  // see Status.Doubts
 	cluster  uint64               // etcd's id as last seen, 0 for never
-	needs    journal.Cursor       // from where a snapshot that is loaded needs the journal; zero for none
+	needs    journal.Cursor       // from where a snapshot that is being loaded needs the journal; zero for none
 	moved    chan struct{}        // closed and replaced when at or complete changes
 }
 
-// New returns a follower that goes on from a store at a position: of a demoted
-// primary, or nil for a node that begins.
+// New returns a follower that goes on from a store at a position, for example that of a
+// demoted primary; nil for a node without a state.
 func New(c Config, store *metadata.Store, at journal.Cursor) *Follower {
 	f := &Follower{
 		Config: c, store: store, at: at, learned: c.Clock(), heard: c.Clock(), steady: c.Clock(), why: journal.ReasonStart, cluster: c.Cluster, wasLost: c.WentBack,
@@ -104,8 +104,8 @@ func New(c Config, store *metadata.Store, at journal.Cursor) *Follower {
 	return f
 }
 
-// Again returns a follower that goes on with what one that has stopped leaves, as complete or
-// not as it was, and with what that one knew of the journal.
+// Again returns a follower that goes on from one that has stopped: with its state, complete
+// or not, and with what it knew of the journal.
 func Again(c Config, before *Follower) *Follower {
 	before.mu.Lock()
 	defer before.mu.Unlock()
@@ -118,8 +118,8 @@ func Again(c Config, before *Follower) *Follower {
 }
 
 // Run follows the journal until the context ends. Where the journal cannot be
-// followed it loads a snapshot. While there is none to be had it tries again,
-// and follows all the same: what was lost may come back by itself.
+// followed it loads a snapshot. While it gets none it keeps trying both: a journal that was
+// lost may come back by itself.
 func (f *Follower) Run(ctx context.Context) error {
 	retry := &backoff.ExponentialBackOff{InitialInterval: 20 * time.Millisecond, Multiplier: 2, MaxInterval: time.Second}
 	for {
@@ -184,7 +184,7 @@ func (f *Follower) follow(parent context.Context) error {
 	err := f.Reader.Read(ctx, at, f)
 	cancel(nil)
 	<-checks
-	// Only now does nobody apply commits to the store.
+	// Only now is nobody applying commits to the store.
 	if snapshot != nil && parent.Err() == nil {
 		if f.wants(snapshot) {
 			f.take(snapshot)
@@ -218,7 +218,7 @@ func (f *Follower) Commit(c *metadata.Commit, at journal.Cursor) error {
 	}
 	if _, err := store.Apply(c, nil); err != nil {
 		b := &journal.BrokenError{Reason: journal.ReasonCorrupt, Err: err}
-		f.lose(b) // at once: the state has the commit by half, nobody may save it or lead with it
+		f.lose(b) // at once: the state has half of the commit, so nobody may save it or lead with it
 		return b
 	}
 	f.Counters.Applied.Add(renewals(c))
@@ -319,15 +319,15 @@ func (f *Follower) fullSync(ctx context.Context) error {
 		"%d lease renewals in etcd do not show in this node's state, the first of them in the record of sequence %d", missing, first)}
 }
 
-// synced is up to where a store was found to have all renewals: none of them gets lost in it
-// later, and records stand for long. Used by check only.
+// synced says up to which sequence a store was found to have all renewals. It loses none of
+// them later, so their records need not be compared again. Used by check only.
 type synced struct {
 	store   *metadata.Store
 	through metadata.Seq
 }
 
-// doubt bounds the snapshots that are loaded for differences: one that is there
-// after a snapshot is the record's fault. Used by check only.
+// doubt limits how often a difference has a snapshot loaded: if it is there again soon
+// after a snapshot, the record is wrong. Used by check only.
 type doubt struct {
 	wait  time.Duration
 	until time.Duration // by the clock: no snapshot before
@@ -338,8 +338,8 @@ const (
 	lastDoubt  = time.Minute
 )
 
-// checkLag finds a state that is too far behind not complete, and one that has
-// caught up complete again: it was never wrong.
+// checkLag fails if the state is too far behind, which makes it incomplete, and marks one
+// that has caught up as complete again: it was never wrong.
 func (f *Follower) checkLag(ctx context.Context) error {
 	head, err := f.checkJournal(ctx)
 	if err != nil {
@@ -352,7 +352,7 @@ func (f *Follower) checkLag(ctx context.Context) error {
 		// The position of an older primary's snapshot lacks the bytes; the first commit
 		// behind it has them.
 	case !f.Complete():
-		if lag <= f.MaxLagBytes/2 { // less than was too much, so that it does not go to and fro
+		if lag <= f.MaxLagBytes/2 { // half the limit, so that the state does not flap
 			f.regain()
 		}
 	case lag > f.MaxLagBytes:

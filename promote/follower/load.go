@@ -58,8 +58,8 @@ func (f *Follower) tryLoad(ctx context.Context) *loaded {
 	return l
 }
 
-// load gets a snapshot with the commits that belong to it. The journal is to be kept
-// meanwhile from where it stands at the beginning: see Status.Needs.
+// load gets a snapshot with the commits that belong to it. Meanwhile the journal must be
+// kept from where it stands when load begins: see Status.Needs.
 func (f *Follower) load(ctx context.Context) (*loaded, error) {
 	if err := f.keepDiverged(ctx); err != nil {
 		return nil, err
@@ -94,14 +94,14 @@ func (f *Follower) load(ctx context.Context) (*loaded, error) {
 	return &loaded{store, t.at}, nil
 }
 
-// need says from where on the journal is to be kept for this node; zero for no more.
+// need sets the position from which the journal is to be kept for this node; zero ends that.
 func (f *Follower) need(at journal.Cursor) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.needs = at
 }
 
-// keepDiverged keeps the state there is if it has commits that the journal has not.
+// keepDiverged keeps the present state if it has commits that the journal does not have.
 func (f *Follower) keepDiverged(ctx context.Context) error {
 	f.mu.Lock()
 	store, at, diverged := f.store, f.at, f.diverged
@@ -118,8 +118,8 @@ func (f *Follower) keepDiverged(ctx context.Context) error {
 	return nil
 }
 
-// wants reports whether a snapshot is better than the state there is, which may
-// have become complete in the meantime.
+// wants reports whether a snapshot is better than the present state, which may have become
+// complete in the meantime.
 func (f *Follower) wants(l *loaded) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -149,8 +149,8 @@ type tail struct {
 
 var errTailRead = errors.New("the snapshot's commits are read")
 
-// read reads them from the etcd with an id, and fails if that goes back meanwhile: a watch
-// for a revision that is yet to come says nothing.
+// read reads these commits from the etcd with a cluster id. It fails if that etcd goes back
+// meanwhile: a watch for a revision that is yet to come reports nothing.
 func (t *tail) read(parent context.Context, cluster uint64) error {
 	ctx, cancel := context.WithCancelCause(parent)
 	looked := make(chan struct{})

@@ -40,7 +40,7 @@ func (f *Follower) Lost() Loss {
 func (f *Follower) await(ctx context.Context) (journal.Cursor, error) {
 	_, at := f.State()
 	since, looks := f.Clock(), 0
-	var anchor, fork journal.View // the last one without the journal, and the first of a fork; zero until there is one
+	var anchor, fork journal.View // the last view without the journal, and the first of a fork; zero until there is one
 	for {
 		view, err := f.Reader.Look(ctx)
 		if err != nil {
@@ -52,7 +52,7 @@ func (f *Follower) await(ctx context.Context) (journal.Cursor, error) {
 		case errors.As(err, &loss):
 			looks++
 			anchor = view
-			if loss.Forked && fork.Revision > 0 && !view.Same(fork.Cursor) { // a primary goes on with it
+			if loss.Forked && fork.Revision > 0 && !view.Same(fork.Cursor) { // a primary commits to the fork
 				f.found(view)
 				return at, &journal.BrokenError{Reason: journal.ReasonFounded, Err: errors.New(loss.Cause), Fork: min(fork.Cursor.Head.Seq, at.Head.Seq-1)}
 			}
@@ -62,7 +62,7 @@ func (f *Follower) await(ctx context.Context) (journal.Cursor, error) {
 			if looks >= looksLost {
 				f.setLoss(Loss{loss, since, view})
 			}
-		case err != nil && !errors.Is(err, journal.ErrBroken): // it cannot be told
+		case err != nil && !errors.Is(err, journal.ErrBroken): // etcd does not say
 			return at, err
 		case err == nil && view.Same(at):
 			return f.resume(ctx, at, view)
@@ -81,7 +81,7 @@ func (f *Follower) await(ctx context.Context) (journal.Cursor, error) {
 	}
 }
 
-// resume goes on behind a position that the head is of or behind.
+// resume goes on from a position that the head is at, or has gone on from.
 func (f *Follower) resume(ctx context.Context, at journal.Cursor, view journal.View) (journal.Cursor, error) {
 	at, err := f.Reader.Resume(ctx, at, view, f)
 	var b *journal.BrokenError
@@ -92,8 +92,8 @@ func (f *Follower) resume(ctx context.Context, at journal.Cursor, view journal.V
 	return at, err
 }
 
-// against is Cursor.Against. It also looks whether one of both histories, the state's and
-// the one in etcd, is an earlier ancestor of the other.
+// against is Cursor.Against, but also finds that one of the two histories, the state's and
+// the one in etcd, is an earlier ancestor of the other than its parent.
 func (f *Follower) against(ctx context.Context, at journal.Cursor, view journal.View) error {
 	err := at.Against(view.Cursor, view.Err)
 	if view.Err != nil || !errors.Is(err, journal.ErrLost) || at.Head.History.Is(view.Cursor.Head.History) {
@@ -186,7 +186,7 @@ func (f *Follower) Founded(at journal.Cursor) error {
 }
 
 // checkJournal looks whether etcd still holds the journal that this node follows: a
-// watch of an etcd that lost its data says nothing.
+// watch of an etcd that lost its data reports nothing.
 func (f *Follower) checkJournal(ctx context.Context) (journal.Head, error) {
 	_, at := f.State() // before the read: the journal never goes back
 	view, err := f.Reader.Look(ctx)
@@ -200,7 +200,7 @@ func (f *Follower) checkJournal(ctx context.Context) (journal.Head, error) {
 	var b *journal.BrokenError
 	switch {
 	case errors.As(err, &b) && b.Fork > at.Head.Seq && back == nil:
-		return at.Head, nil // the watch says whether the journal of before went on to there
+		return at.Head, nil // the watch shows whether the old journal went on up to the fork
 	case err != nil:
 		return journal.Head{}, err
 	}
@@ -211,8 +211,9 @@ func (f *Follower) checkJournal(ctx context.Context) (journal.Head, error) {
 	return view.Cursor.Head, cmp.Or(back, view.Err)
 }
 
-// wentBack is the error of an etcd, as it was looked at after a position, that has another id
-// than before, 0 for none, or has not come to that position: a watch would say nothing.
+// wentBack returns an error if etcd, as viewed after this node had reached a position, has
+// not come to that position's revision, or has another cluster id than before (0 for not
+// known): then a watch would report nothing.
 func wentBack(at journal.Cursor, view journal.View, cluster uint64) error {
 	const cause = "etcd is another one, or went back to an older revision"
 	switch {
@@ -224,8 +225,8 @@ func wentBack(at journal.Cursor, view journal.View, cluster uint64) error {
 	return &journal.LostError{Cause: cause}
 }
 
-// mayTake refuses a snapshot of another journal than etcd holds, and any while etcd holds
-// another one than that of the state there is, but for a fork of it.
+// mayTake refuses a snapshot of a journal that etcd does not hold. It refuses every snapshot
+// while etcd holds another journal than that of the present state, except a fork of it.
 func (f *Follower) mayTake(ctx context.Context, start journal.Cursor) error {
 	view, err := f.Reader.Look(ctx)
 	if err != nil {

@@ -37,26 +37,27 @@ func (f *Follower) Complete() bool {
 type Status struct {
 	At       journal.Cursor
 	Complete bool
-	Why      journal.Reason // it is not complete
+	Why      journal.Reason // why it is not complete
 	Fault    error          // why it still is not, nil if nothing failed
 	Loads    map[journal.Reason]int
 	LastLoad journal.Reason // empty for none
 	// Needs is from where on a snapshot that is being loaded needs the journal; zero for none.
 	Needs journal.Cursor
 	Loss  Loss // of the journal
-	// File is where the state comes from, until the journal is found to go on from it.
+	// File names the state file that the state comes from; empty once the journal is found
+	// to go on from it.
 	File string
 	// Unsure says that the journal goes on from the state, but that etcd may have gone
 	// back since more of it was acknowledged: the state comes from a file, the journal
 	// seemed lost, or etcd was out of reach.
 	Unsure bool
-	// Apart says that it is Unsure since etcd was out of reach before, or the state comes
-	// from a file: others may have been elected meanwhile.
+	// Apart says that Unsure is set because etcd was out of reach, or because the state
+	// comes from a file: other nodes may have been elected meanwhile.
 	Apart bool
-	// WasLost says that it is Unsure since the journal seemed lost.
+	// WasLost says that Unsure is set because the journal seemed lost.
 	WasLost bool
-	// Doubts is how often it seemed to be: it may have been founded anew, or gone back, and
-	// been well again at once.
+	// Doubts is how often the journal seemed lost, or etcd was out of reach: the journal may
+	// have been founded anew, or gone back, and have looked well again at once.
 	Doubts int
 }
 
@@ -102,7 +103,7 @@ func (f *Follower) WaitApplied(ctx context.Context, seq metadata.Seq) error {
 func (f *Follower) lose(b *journal.BrokenError) {
 	f.mu.Lock()
 	was := f.complete
-	if !was && b.Reason == journal.ReasonLag { // found meanwhile: to make it up would not mend what is wrong already
+	if !was && b.Reason == journal.ReasonLag { // something else is wrong already, and catching up does not mend that
 		f.mu.Unlock()
 		return
 	}
@@ -121,8 +122,8 @@ func (f *Follower) lose(b *journal.BrokenError) {
 }
 
 // mayDiffer reports whether a state that does not follow the journal may have commits that
-// the journal has not. A state that differs is kept once in a term: what it differs by may
-// be the fault of the program, and come again. Needs mu.
+// the journal does not have. Of states with another digest or other leases one is kept in
+// each term: the cause may be a defect of the program, and come again. Needs mu.
 func (f *Follower) mayDiffer(b *journal.BrokenError) bool {
 	switch b.Reason {
 	case journal.ReasonGap:
@@ -136,7 +137,7 @@ func (f *Follower) mayDiffer(b *journal.BrokenError) bool {
 	}
 }
 
-// regain finds a state complete again that was lost for its lag alone.
+// regain marks the state as complete again if only its lag had made it incomplete.
 func (f *Follower) regain() {
 	f.mu.Lock()
 	was := f.complete || f.why != journal.ReasonLag
@@ -150,7 +151,7 @@ func (f *Follower) regain() {
 	}
 }
 
-// note keeps what kept the state from being complete, for people.
+// note keeps, for people, what keeps the state from being complete.
 func (f *Follower) note(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -176,8 +177,8 @@ func (f *Follower) Vouch() {
 	}
 }
 
-// maxApart is for how long etcd may be out of reach without a doubt: less than it takes to
-// put another state under it, and more than lies between two checks of the lag.
+// maxApart is how long etcd may be out of reach before it may have gone back: less than it
+// takes to restore a backup, and more than the time between two checks of the lag.
 const maxApart = 2 * lagInterval
 
 // hearLocked notes that etcd has answered. It may have gone back if it was out of reach
@@ -194,8 +195,9 @@ func (f *Follower) hearLocked() {
 	f.heard = now
 }
 
-// Steady returns since when, by the clock, etcd cannot have gone back unseen: it has been
-// in reach since then, and the journal did not seem lost. While it is out of reach that is now.
+// Steady returns since when, by the clock, etcd cannot have gone back unseen: it has been in
+// reach since then, and the journal did not seem lost. While etcd is out of reach, Steady
+// returns the present time.
 func (f *Follower) Steady() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()

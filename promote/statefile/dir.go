@@ -33,9 +33,10 @@ const keep = 2
 var ErrNewer = errors.New("it has a newer format; upgrade this node")
 
 // A Dir is one node's directory of state files, locked against other processes.
-// Not safe for concurrent use, but for Remember beside the rest.
+// Not safe for concurrent use, except that Remember may run beside another method.
 type Dir struct {
-	// Spare is how many bytes files leave of the disk. Set before the first save.
+	// Spare is how many bytes of the disk a file must leave free; 0 for no limit. Set before
+	// the first save.
 	Spare uint64
 
 	path     string
@@ -136,8 +137,8 @@ func (d *Dir) file(number uint64) string {
 	return filepath.Join(d.path, fmt.Sprintf("%012d%s", number, suffix))
 }
 
-// prune deletes the files but the newest that are damaged, or whose state is part of the
-// one that was saved.
+// prune keeps the newest files. Of the others it deletes those that are damaged, and those
+// whose state is part of the one that was saved.
 func (d *Dir) prune(of *Source, at journal.Head) error {
 	numbers, err := d.numbers()
 	if err != nil {

@@ -130,8 +130,8 @@ func checkPrefix(prefix []byte) error {
 // maxHeader is more than any header has.
 const maxHeader = 4 << 10
 
-// CheckBeginning checks that a file that comes is one of a cluster, by its first bytes, and
-// leaves all of them to be read.
+// CheckBeginning checks, by the first bytes of a file that is being sent, that it is a state
+// file of a cluster. It consumes none of them.
 func CheckBeginning(in *bufio.Reader, clusterID string) error {
 	prefix, err := in.Peek(prefixBytes + frameBytes)
 	if err != nil {

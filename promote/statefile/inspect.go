@@ -18,7 +18,7 @@ type Info struct {
 	Bytes   int64
 }
 
-// An Upload is a file that somebody sends, with what is said of it before it comes.
+// An Upload is a file that somebody sends, with what the sender says of it in advance.
 type Upload struct {
 	io.Reader
 	Bytes uint64 // 0 if not known

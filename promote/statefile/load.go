@@ -19,9 +19,9 @@ type State struct {
 	At    journal.Cursor // where the store stands in the journal
 }
 
-// Load returns the state of the newest file that is whole, nil if there is none.
-// For files that it passed over it calls skipped. It fails with ErrNewer for a file
-// that only a newer version can read: an older file behind it is no substitute.
+// Load returns the state of the newest file that is whole, nil if there is none. It
+// calls skipped for each file that it passes over. It fails with ErrNewer for a file
+// that only a newer version can read: an older file is no substitute.
 func (d *Dir) Load(clusterID string, options metadata.Options, codec journal.Codec, skipped func(file string, err error)) (*State, error) {
 	numbers, err := d.numbers()
 	if err != nil {

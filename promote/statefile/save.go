@@ -34,8 +34,8 @@ type Source struct {
 	Wrote func()
 }
 
-// Save writes a file, and returns where it leads. Only one part of the state is
-// held up at a time, each for as long as it takes to copy it.
+// Save writes a file, and returns where it leads. It locks one part of the state at a
+// time, for as long as it takes to copy that.
 func (d *Dir) Save(ctx context.Context, of Source) (at journal.Cursor, err error) {
 	numbers, err := d.writable()
 	if err != nil {
@@ -81,8 +81,8 @@ func (d *Dir) write(ctx context.Context, of Source, name string) (at journal.Cur
 	return at, files.Place(f, name, err, of.Valid)
 }
 
-// A steady file has the disk take what is written as it comes: at once at the end that may
-// take longer than a save may write nothing, and hold up others.
+// A steady file is synced while it is written. One sync of everything at the end could take
+// longer than a save may write nothing, and hold up other users of the disk.
 type steady struct {
 	*os.File
 	unsynced int
@@ -98,7 +98,7 @@ func (f *steady) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// writable fails if a file of a newer format is there: it is not ours to push out.
+// writable fails if a file of a newer format is there, which this program must not replace.
 func (d *Dir) writable() ([]uint64, error) {
 	numbers, err := d.numbers()
 	if err != nil {
@@ -181,7 +181,8 @@ func (of *Source) copy(ctx context.Context, w *writer, at journal.Cursor, part [
 	return at, nil
 }
 
-// begin takes the first part, at a position of the journal or behind it.
+// begin takes the first part of the snapshot, and a position of the journal at which that
+// stands, or which the part is ahead of.
 func (of *Source) begin(ctx context.Context) (at journal.Cursor, part []byte, start metadata.Seq, err error) {
 	for {
 		at = of.At()

@@ -7,12 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SpareBytes is what a file must leave of a disk on which etcd's data may be, too: etcd's log
-// takes 64 MB at a time, and etcd ends, once it finds none.
+// SpareBytes is how much a file must leave free of a disk that may also have etcd's data:
+// etcd's log grows by 64 MB at a time, and etcd ends when it finds no space for that.
 const SpareBytes = 256 << 20
 
-// CheckSpace says why a file of so many bytes finds no space in a directory, of whose disk
-// some is to be left.
+// CheckSpace fails if a file of so many bytes would leave less than spare bytes free on the
+// disk of a directory.
 func CheckSpace(dir string, bytes, spare uint64) error {
 	var disk unix.Statfs_t
 	if err := unix.Statfs(dir, &disk); err != nil {
