@@ -72,7 +72,7 @@ type OpCounters struct {
 	Partial     atomic.Int64 // batches of which some items failed
 }
 
-// Counters count what calls did, on this node, ever.
+// Counters count what calls did, on this node, since the process started.
 type Counters struct {
 	ops map[Op]*OpCounters // fixed after NewCounters
 
@@ -81,7 +81,7 @@ type Counters struct {
 	ExistMisses        atomic.Int64 // keys that ExistKey did not find
 	MemoryHits         atomic.Int64 // of ValidGets, with a memory replica
 	MemoryHitBytes     atomic.Int64 // of the objects of MemoryHits
-	DiskHits           atomic.Int64 // of them, on disk only
+	DiskHits           atomic.Int64 // of ValidGets, on disk only
 	DiskHitBytes       atomic.Int64 // of the objects of DiskHits
 	AllocationFailures atomic.Int64 // puts that found no room
 	PartialAllocations atomic.Int64 // puts with fewer replicas than wanted
@@ -193,8 +193,8 @@ func (c *Counters) got(replicas []metadata.Descriptor) {
 	c.DiskHitBytes.Add(int64(replicas[0].Size))
 }
 
-// existed counts a question whether a key exists: who learns that it does not, does
-// not ask for its replicas.
+// existed counts a key that does not exist: a caller that learns this does not ask for the
+// key's replicas, so got will not count it.
 func (c *Counters) existed(exists bool) bool {
 	if !exists {
 		c.ExistMisses.Add(1)

@@ -26,7 +26,7 @@ const (
 	drainLooks = 1 << 20 // objects that are looked at, about
 )
 
-// drains is what a primary remembers of drain jobs beside the state. A later one
+// drains is what a primary remembers of drain jobs beside the state. A later primary
 // counts failures anew.
 type drains struct {
 	mu    sync.Mutex // guards the map, and the counts of blocked objects
@@ -34,7 +34,7 @@ type drains struct {
 	looks int // drainLooks
 }
 
-// drainProgress is used by the loop alone, but for what is guarded.
+// drainProgress is used by the loop only, except for the guarded fields.
 type drainProgress struct {
 	moving   map[metadata.TaskID]unit // tasks that this primary has created
 	failures map[unit]int
@@ -78,7 +78,7 @@ func Decimal[T ~[16]byte](id T) string {
 	return fmt.Sprintf("%d-%d", binary.BigEndian.Uint64(id[:8]), binary.BigEndian.Uint64(id[8:]))
 }
 
-// A DrainInfo is a drain job as of now.
+// A DrainInfo is the present state of a drain job.
 type DrainInfo struct {
 	metadata.Drain
 	Active       int // moves under way
@@ -127,7 +127,7 @@ func (m *Master) CancelDrainJob(ctx context.Context, id metadata.TaskID) error {
 	})
 }
 
-// endDrain ends a job, if it still runs. The caller has the place of tasks.
+// endDrain ends a job, if it still runs. It must be called within withTasks.
 func (m *Master) endDrain(ctx context.Context, d metadata.Drain, status metadata.DrainStatus, message string) error {
 	err := commitOne(ctx, m, 32<<10, func() (*metadata.SaveDrain, error) {
 		if !slices.ContainsFunc(m.Store.Drains(), func(now metadata.Drain) bool { return now.ID == d.ID && now.Status == metadata.DrainRunning }) {
@@ -272,8 +272,8 @@ func moveOf(it *metadata.DrainItem, targets []*metadata.SegmentStats) (metadata.
 	return t, false
 }
 
-// moveAway creates the tasks that move objects. What refuses one for now is tried
-// again, anything else counts as a failure.
+// moveAway creates the tasks that move objects. A move that is only refused for now is
+// tried again; any other error counts as a failure.
 func (m *Master) moveAway(ctx context.Context, moves []metadata.Task, p *drainProgress) error {
 	if len(moves) == 0 {
 		return nil
@@ -308,8 +308,8 @@ func drainTargets(d *metadata.Drain, segments []metadata.SegmentStats) (targets 
 	return targets
 }
 
-// emptiest returns the emptiest of some segments, but for those that an object is on;
-// nil if there is no other.
+// emptiest returns the emptiest of some segments that an object is not on; nil if there is
+// none.
 func emptiest(targets []*metadata.SegmentStats, on []string) (best *metadata.SegmentStats) {
 	least := 2.0
 	for _, s := range targets {

@@ -23,7 +23,7 @@ type Replication struct {
 	Enforce  bool          // have them copied
 	Window   time.Duration // over which reads are counted; at least 1 s
 	Rate     float64       // reads a second in a window from which on an object is copied
-	Replicas int           // in memory, which an object has at most by this
+	Replicas int           // in memory, up to which an object gets more by this
 }
 
 // The C++ master's constants.
@@ -158,10 +158,10 @@ func (m *Master) copyHot(ctx context.Context, log zerolog.Logger) {
 	}
 }
 
-// hotTarget returns where an object is to be copied: to a segment that does not have it
-// and has room, on a host that does not have it if there is one, and there to the one of
-// which the least part is used. It returns nil if there is none, or the object has gone
-// or got replicas meanwhile.
+// hotTarget returns where an object is to be copied: to a segment that has room and does
+// not have the object, if possible on a host that does not have it either; of several, to
+// the one of which the least part is used. It returns nil if there is none, or the object
+// has gone or got replicas meanwhile.
 func (m *Master) hotTarget(o hotObject, segments []metadata.SegmentStats) (best *metadata.SegmentStats) {
 	holders, err := m.Store.Holders(o.tenant, o.key)
 	if err != nil || len(holders) == 0 || len(holders) >= m.hot.Replicas {

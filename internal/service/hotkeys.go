@@ -25,8 +25,8 @@ const (
 
 // HotKeys finds the keys and prefixes that are read most, from a sample of the reads: a
 // Space-Saving sketch (Metwally, Agrawal, El Abbadi, 2005), whose counts are halved once a
-// minute. It holds at most 128 of each, with keys of 1 KiB. Nobody waits for it: a sample that
-// would is left out.
+// minute. It holds at most 128 of each, with keys of at most 1 KiB. No reader waits for it: a
+// sample that would have to wait for the lock is left out.
 type HotKeys struct {
 	mu       sync.Mutex // guards what follows; a leaf
 	keys     ranking
@@ -41,7 +41,7 @@ type HotKey struct {
 	Share       float64 // of all reads, at least
 }
 
-// read counts a read of an object, or not.
+// read counts the reads of objects, by a sample of them.
 func (h *HotKeys) read(tenant, key string, now metadata.Time) {
 	if h == nil || rand.Uint32()%sampledReads != 0 || len(key) > maxHotKey {
 		return
@@ -74,7 +74,7 @@ func (h *HotKeys) ageLocked(now metadata.Time) {
 }
 
 // Top returns the n keys and prefixes that were read most in the last minutes, hottest
-// first. Those are left out of which it is not sure.
+// first. It leaves out those that may owe their place to chance.
 func (h *HotKeys) Top(n int, now metadata.Time) (keys, prefixes []HotKey) {
 	if h == nil {
 		return nil, nil
@@ -85,8 +85,8 @@ func (h *HotKeys) Top(n int, now metadata.Time) (keys, prefixes []HotKey) {
 	return h.keys.top(n, h.samples), h.prefixes.top(n, h.samples)
 }
 
-// PrefixOf is what a key shares with those beside it: all up to the last of / : @ | #, at
-// most 64 bytes. It is empty if the key has none of these.
+// PrefixOf returns the prefix under which a key is counted: all up to the last of / : @ | #,
+// at most 64 bytes. It is empty if the key has none of these.
 func PrefixOf(key string) string {
 	const longest = 64
 	i := strings.LastIndexAny(key, "/:@|#")
@@ -95,8 +95,9 @@ func PrefixOf(key string) string {
 
 type hot struct{ tenant, key string }
 
-// A ranking has the most frequent of many, in a fixed number of places. One that has no
-// place takes that of the least frequent, and its count, which may be too high by that.
+// A ranking counts the most frequent of many names, in a fixed number of places. A new name
+// takes the place of the least frequent one and adds to that one's count. So a count may be
+// too high, by the count that was taken over.
 type ranking struct {
 	place  map[hot]int
 	names  [ranked]hot

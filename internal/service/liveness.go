@@ -23,20 +23,20 @@ const livenessTick = time.Second
 //
 // A new primary gives every owner of a segment or SSD a grace: the longest that a
 // client waits for an answer, and a TTL. The Ping of a client may hang at the
-// primary before for that long, and nothing tells such a client from a dead one.
+// previous primary for that long, and nothing tells such a client from a dead one.
 // The first Ping ends the grace.
 //
-// Only time counts in which clients could have been heard. What does not count
-// moves all deadlines by as much, to a full TTL at the most:
+// Only time in which this node could hear clients counts. Other time moves all
+// deadlines by as much, but leaves no client more than its full TTL:
 //
 //   - how late a tick comes, because the process was stopped or starved;
 //   - a tick at which this node may not answer, because no commit came through;
-//   - of several clients all silent, and nobody else calling, a silence that goes
-//     beyond half a TTL, all of it: that this node was cut off is more likely than
-//     that all hosts died at once. As long as nobody calls, nobody is led to a
-//     dead one. When it is over, they have about a TTL to come back, also if this
-//     node is cut off again before they have; each call of somebody else's costs
-//     them a tick, so those that are dead expire in the end.
+//   - a silence of more than half a TTL, counted from its beginning, in which nobody
+//     calls though there are several clients: probably this node was cut off, rather
+//     than all hosts dead at once. While nobody calls, nobody is led to a dead host.
+//     After the silence the clients have about a TTL to come back, also if this node
+//     is cut off again before that. Each tick with calls from others costs them one
+//     tick, so dead clients expire in the end.
 type Liveness struct {
 	ttl   time.Duration
 	clock clock.Clock
@@ -52,7 +52,7 @@ type Liveness struct {
 	askAll  bool                          // any client may have segments that are not in the store
 	last    tick
 	called  time.Duration // when the last call of anybody is known to have come
-	alone   bool          // nobody has called for so long that this node rather takes itself to be cut off
+	alone   bool          // nobody has called for so long that this node assumes that it is cut off
 }
 
 // A tick is a moment at which silent clients are looked for.
@@ -67,13 +67,13 @@ type heard struct {
 	deadline time.Duration // by the clock
 	ttl      time.Duration // how long it may be silent until then: the TTL, or the grace
 	known    bool          // it has mounted its segments here, and need not again
-	peer     string        // that made it known; empty if it was before the term
+	peer     string        // that made it known; empty if that was before the term
 	// displaced says that another client has mounted memory at its endpoint since
 	// it was heard: its process is probably gone.
 	displaced bool
 }
 
-// displacedTTL is how long a client may be silent whose endpoint another has.
+// displacedTTL is how long a client may be silent if another one has taken its endpoint.
 const displacedTTL = 3 * time.Second
 
 // NewLiveness returns the liveness of a term that begins, with the owners of
@@ -120,19 +120,19 @@ func (l *Liveness) TTL() time.Duration { return l.ttl }
 // Share sets how many clients there may be, before the first of them calls.
 func (l *Liveness) Share(r share.Rule) { l.share = r }
 
-// Add makes a client known and alive that has mounted all its segments. It fails with
+// Add makes a client that has mounted all its segments known and alive. It fails with
 // Unavailable when there are too many others, of all peers or of the caller's.
 func (l *Liveness) Add(by Caller, client segment.ClientID) error { return l.add(by.Peer, client, true) }
 
-// Watch starts the client's TTL. One that is not known stays so: it may have
-// segments to mount, and its next Ping must say so. It fails as Add does.
+// Watch starts the client's TTL. A client that is not known stays unknown: it may have
+// segments to mount, and its next Ping must ask for them. It fails as Add does.
 func (l *Liveness) Watch(by Caller, client segment.ClientID) error {
 	return l.add(by.Peer, client, false)
 }
 
-// Join makes a client alive that has mounted one segment. It is known then, unless it may
-// have others that went when it expired, or that are not in the store: its next Ping asks
-// for them. It fails as Add does.
+// Join makes a client that has mounted one segment alive, and known unless it may have
+// other segments: some that went when it expired, or that the store lacks. Its next Ping
+// then asks for them. It fails as Add does.
 func (l *Liveness) Join(by Caller, client segment.ClientID) error {
 	l.mu.Lock()
 	_, expired := l.expired[client]
@@ -181,8 +181,8 @@ func (l *Liveness) Ping(client segment.ClientID) bool {
 	return known
 }
 
-// ping is Ping, and reports whether the client was there before the term, so that it
-// counts for no peer yet.
+// ping is Ping. early says that the client was there before the term, so that it counts
+// for no peer yet.
 func (l *Liveness) ping(client segment.ClientID) (known, early bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -209,8 +209,8 @@ func (l *Liveness) hear(c heard, known bool) heard {
 	return heard{deadline: l.clock() + l.ttl, ttl: l.ttl, known: known, peer: c.peer}
 }
 
-// left returns how long a client must stay silent yet until somebody may mount in its
-// place, and for how long in all; 0 if it has been, or has expired.
+// left returns how long a client must still stay silent until a caller may mount in its
+// place, 0 if no longer, and how long in all. Both are 0 if the client has expired.
 func (l *Liveness) left(client segment.ClientID, by Caller) (left, silent time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -224,13 +224,13 @@ func (l *Liveness) left(client segment.ClientID, by Caller) (left, silent time.D
 	return max(0, silent-c.silence(l.clock())), silent
 }
 
-// yieldsTo reports whether somebody may be the process that has started in a client's
-// place: not one with another identity than the client's, as far as that is known.
+// yieldsTo reports whether a caller may be a process that has started in the client's
+// place. An identified caller is that only with the identity that made the client known.
 func (c heard) yieldsTo(by Caller) bool { return !by.Identified || c.peer == by.Peer }
 
 // Displace notes that somebody has mounted memory at another client's endpoint.
 // Unless that client is heard again, it expires when it has been silent for
-// displacedTTL; with another identity it is left alone.
+// displacedTTL. A caller with another identity displaces nobody.
 func (l *Liveness) Displace(client segment.ClientID, by Caller) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -247,7 +247,7 @@ func (l *Liveness) Active() int {
 	return len(l.clients)
 }
 
-// Deadlines returns for how long each client counts as alive if it is not heard; below
+// Deadlines returns how much longer each client counts as alive if it is not heard; below
 // 0 for those that are kept because many are silent.
 func (l *Liveness) Deadlines() map[segment.ClientID]time.Duration {
 	l.mu.Lock()
@@ -268,7 +268,7 @@ func (l *Liveness) Watches(client segment.ClientID) bool {
 }
 
 // expire forgets and returns the clients that have been silent for too long, at
-// a tick. It also reports whether this node rather takes itself to be cut off.
+// a tick. alone says that this node assumes that it is cut off itself.
 func (l *Liveness) expire(now tick) (silent []segment.ClientID, alone bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -315,7 +315,7 @@ func (l *Liveness) lost(now tick) time.Duration {
 	switch {
 	case l.alone && before:
 		return since
-	case l.alone: // nor does what has passed of it count
+	case l.alone: // the silence so far does not count either
 		return lost + silence
 	}
 	return lost
@@ -378,8 +378,9 @@ func (m *Master) namesOf(client segment.ClientID) (names []string) {
 	return names
 }
 
-// unused returns the names that no segment has. A process that started again in the
-// place of one that died has its name, and publishes what stands under it only once.
+// unused returns the names that no segment has any more. A process that restarted in the
+// place of a dead one has mounted under the same name, and publishes its entry under that
+// name only once, so the entry must stay.
 func (m *Master) unused(names []string) []string {
 	return slices.DeleteFunc(names, m.Store.HasSegmentNamed)
 }

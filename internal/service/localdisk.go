@@ -11,9 +11,9 @@ import (
 )
 
 // MountLocalDisk offers a client's SSD to the store; offloading says whether
-// the client takes objects to copy now. Mounting it again sets the flag. The
-// client expires from now on if it goes silent, but is not known by this alone:
-// it may have segments that this master has lost. Errors: OffloadDisabled unless
+// the client takes objects to copy now. Mounting it again sets the flag. From now
+// on the client expires if it goes silent. This alone does not make it known: it
+// may have segments that this master has lost. Errors: OffloadDisabled unless
 // --enable_offload is on.
 func (m *Master) MountLocalDisk(ctx context.Context, client segment.ClientID, offloading bool) error {
 	if err := m.Fence(ctx); err != nil {
@@ -23,8 +23,8 @@ func (m *Master) MountLocalDisk(ctx context.Context, client segment.ClientID, of
 		return offloadDisabled("MountLocalDiskSegment")
 	}
 	return m.withSegments(ctx, func(ctx context.Context) error {
-		// Before it is there, so that it goes with its client whatever the caller
-		// learns of its mount.
+		// Before the mount, so that the SSD goes with its client even if the caller
+		// never learns that it was mounted.
 		if err := m.Liveness.Watch(callerOf(ctx), client); err != nil {
 			return err
 		}
@@ -78,11 +78,10 @@ type OffloadTask struct {
 	Size        uint64 // bytes
 }
 
-// OffloadHeartbeat says whether a client takes objects to copy, and gives it
-// those that wait for it, each once; none if it takes none, or if it is about to be
-// told to delete all its files. A long list comes
-// in parts, one a call. Errors: SegmentNotFound if the client has no SSD
-// mounted.
+// OffloadHeartbeat says whether a client takes objects to copy, and gives it those
+// that wait for it, each once: none if it takes none, or is about to be told to
+// delete all its files. A long list comes in parts, one a call. Errors:
+// SegmentNotFound if the client has no SSD mounted.
 func (m *Master) OffloadHeartbeat(ctx context.Context, client segment.ClientID, offloading bool) ([]OffloadTask, error) {
 	if err := m.Fence(ctx); err != nil {
 		return nil, err
@@ -117,8 +116,8 @@ func (m *Master) setOffloading(ctx context.Context, client segment.ClientID, off
 	return err
 }
 
-// SetLocalDiskCapacity says for how many bytes a client's SSD has room, 0 if that is not
-// known. Errors: SegmentNotFound if the client has no SSD mounted.
+// SetLocalDiskCapacity sets the capacity of a client's SSD in bytes, 0 if it is not known.
+// Errors: SegmentNotFound if the client has no SSD mounted.
 func (m *Master) SetLocalDiskCapacity(ctx context.Context, client segment.ClientID, bytes uint64) error {
 	const op = "ReportSsdCapacity"
 	if err := m.CheckLocalDisk(ctx, op, client); err != nil {
@@ -167,11 +166,11 @@ type OffloadResult struct {
 }
 
 // NotifyOffloaded adds a replica on the client's SSD to each object that it has
-// copied, and forgets the tasks of those it has refused. A copy is taken only for
-// a task of this term, and while the client's memory still has what was copied; none
-// while the client is about to be told to delete all its files: they would go with them,
-// also those of objects that were put since RemoveAll.
-// Others are left out; one that the object has already is no error.
+// copied, and forgets the tasks of those it has refused. It takes a copy only for a task
+// of this term, and while the client's memory still has what was copied. It takes none
+// while the client is about to be told to delete all its files: that would delete the
+// copies, too, even of objects that were put since RemoveAll. It ignores other copies; a
+// copy that the object has already is no error.
 //
 // Errors: SegmentNotFound if the client has no SSD mounted; InvalidParams for a
 // copy that has not the size of its object. The copies that are right are added
@@ -189,7 +188,7 @@ func (m *Master) NotifyOffloaded(ctx context.Context, client segment.ClientID, d
 		return m.fenced(ctx, noLocalDisk(op, client))
 	}
 	disk.Wipe = disk.Wipe && m.offloads.mayAsk(client)
-	ids := make([]metadata.ObjectID, len(done)) // of now: the client may get the next task of a key while this waits
+	ids := make([]metadata.ObjectID, len(done)) // as of now: the client may get the next task of a key while this waits
 	for i := range done {
 		ids[i] = m.offloads.given(client, done[i].Task.key())
 	}

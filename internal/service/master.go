@@ -52,14 +52,14 @@ type Settings struct {
 	// after those that it prefers.
 	LocalFirst bool
 	// Offload has objects copied to the SSDs of clients that offer one; at most
-	// OffloadQueue wait for one client. OffloadOnEvict has them wait from when eviction
-	// would take them on, see SpareForOffload, in place of from the end of their put.
+	// OffloadQueue wait for one client. With OffloadOnEvict they are queued when eviction
+	// would take them (see SpareForOffload), and not at the end of their put.
 	Offload        bool
 	OffloadQueue   int
 	OffloadOnEvict bool
-	// Tenants has calls be about tenants, with quotas. A tenant that has more than
-	// TenantWatermark of its quota, 0 for no such bound, loses objects until it has
-	// TenantRatio less, softly pinned ones with EvictSoftPinned only.
+	// Tenants turns tenants and their quotas on. A tenant that uses more than
+	// TenantWatermark of its quota (0 for no such bound) loses objects until it uses
+	// TenantRatio less; it loses softly pinned ones only with EvictSoftPinned.
 	Tenants         Tenants
 	TenantWatermark float64
 	TenantRatio     float64
@@ -88,15 +88,15 @@ type Master struct {
 	Liveness *Liveness
 	Counters *Counters
 	Hot      *HotKeys // what is read most, on this node ever; nil for nothing
-	// AllocationFailed is called when a put of so many bytes, tried on the store as
-	// of a time, found no room, so that an eviction pass makes some. The size is
-	// math.MaxUint64 if it is keys that have no room.
+	// AllocationFailed is called when a put of size bytes found no room in the store,
+	// which stood at asOf then, so that an eviction pass makes some. The size is
+	// math.MaxUint64 if there was no room for the key.
 	AllocationFailed func(size uint64, asOf metadata.Time)
-	// RemovedMany is called when a removal of many objects has ended, of those that match
-	// a pattern or of all; nil for nothing. It returns soon.
+	// RemovedMany is called when RemoveByRegex or RemoveAll has ended; may be nil. It must
+	// return soon.
 	RemovedMany func(r RemoveRequest, what, pattern string, result deleteevents.Result, err error)
-	// Expired is called with the names of a client's segments when it has expired; nil
-	// for nothing. It returns soon.
+	// Expired is called with the names of a client's segments when it has expired; may be
+	// nil. It must return soon.
 	Expired func(ctx context.Context, names []string)
 
 	tasks     *share.Budget // its place is held while a task is created or changed, until that is applied
@@ -104,7 +104,8 @@ type Master struct {
 	segments  *share.Budget // held while a segment or an SSD is mounted or unmounted, until that is applied
 	quotas    *share.Budget // held while a quota is set, until that is applied
 	evictions *share.Budget // held while objects of a tenant are evicted for its quota
-	// restUntil is until when no objects of a tenant are looked for; guarded by evictions.
+	// restUntil says until when evictTenant looks for no objects of a tenant; guarded by
+	// evictions.
 	restUntil map[string]metadata.Time
 	offloads  *offloads
 	// promotions is nil if nothing is promoted.
@@ -181,11 +182,11 @@ func (m *Master) commit(ctx context.Context, n, bytes int, prepare prepare) []ou
 	return outcomes
 }
 
-// round prepares and submits some items. It returns those that must wait, and
-// what the first of them waits for, and those that are too many for one round, since
-// upserts take over much; or all of them with an error, untouched. When
-// the context ends, the items that are not prepared yet fail: a term that ends
-// waits for the ticket, and nobody waits for their outcome.
+// round prepares and submits some items. It returns the items that must wait, with the
+// channel that the first of them waits for, and those that do not fit into this round
+// because upserts inherited too many bytes. With an error it returns all items, untouched.
+// When the context ends, the items that are not prepared yet fail: a term that ends waits
+// for the ticket, and nobody waits for their outcome.
 func (m *Master) round(ctx context.Context, items []int, bytes int, prepare prepare, outcomes []outcome) (blocked []int, wait <-chan struct{}, err error) {
 	ticket, err := m.Queue.Admit(ctx, bytes)
 	if err != nil {
@@ -238,8 +239,9 @@ func (m *Master) outcomeOf(changes []metadata.Change, answers []error, k int, er
 // maxInherited is what inheritedBytes returns at most, about.
 const maxInherited = metadata.MaxNameBytes + 16*metadata.MaxReplicas
 
-// inheritedBytes bounds what a change has in the journal of the object that it replaces, of
-// which its caller knew nothing: an upsert keeps the group, and in place the replicas.
+// inheritedBytes returns how many bytes a change takes in the journal for what it inherits
+// from the object that it replaces, which its caller did not know: an upsert keeps the
+// group, and an upsert in place also the replicas.
 func inheritedBytes(change metadata.Change) int {
 	if e, ok := change.(*metadata.PutStart); ok {
 		return len(e.Group) + 16*len(e.Placements)
@@ -396,7 +398,7 @@ func (g *Gate) Close(h Hint) {
 	g.announce()
 }
 
-// SetHint changes what callers are told who are turned away.
+// SetHint changes the hint for callers that are turned away.
 func (g *Gate) SetHint(h Hint) {
 	g.hint.Store(&h)
 	g.announce()

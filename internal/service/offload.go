@@ -36,7 +36,7 @@ type offloadQueue struct {
 	// to copy: the client answers with the key, which may be put anew meanwhile.
 	given map[uint64]givenTask
 	// open and done are the hashes of tasks in the order in which they were given
-	// and answered. Some are not in given any more, or not as that.
+	// and answered. Some are not in given any more, or have another state there.
 	open, done []uint64
 }
 
@@ -72,8 +72,9 @@ func (o *offloads) set(client segment.ClientID, taking bool) {
 }
 
 // beat notes a heartbeat of a client. It reports whether the client may ask PollRemoveAll:
-// Mooncake's clients do so behind each heartbeat, before they copy what it gave them. One
-// that has sent a heartbeat and not asked never does, as its protocol has no such call.
+// Mooncake's clients ask after each heartbeat, before they copy what it gave them. A client
+// that sends the next heartbeat without having asked never asks: its protocol has no such
+// call.
 func (o *offloads) beat(client segment.ClientID) (mayAsk bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -194,10 +195,10 @@ func (o *offloads) full() bool {
 const maxOffloadBytes = 1 << 20
 
 // take hands a client the objects that wait for it: at most MaxBatchItems, and
-// keys of about maxOffloadBytes; the rest stays for the next call. What cannot
-// be copied any more is left out, and what it was given before.
+// keys of about maxOffloadBytes; the rest stays for the next call. It leaves out what
+// cannot be copied any more, and what the client was given before.
 //
-// Eviction spares a task's object until the client answers, at most until a time.
+// Eviction spares a task's object until the client answers, but no longer than until.
 func (o *offloads) take(client segment.ClientID, until metadata.Time) []OffloadTask {
 	var tasks []OffloadTask
 	for bytes := 0; len(tasks) < MaxBatchItems && bytes < maxOffloadBytes; {
@@ -243,7 +244,7 @@ func (o *offloads) give(client segment.ClientID, key metadata.ObjectKey, id meta
 		return false
 	}
 	if before, ok := q.given[hash]; ok && (before.id == id || !before.done) {
-		return false // its answer names the key alone, and may be about the object before
+		return false // its answer names the key alone, and may be about the earlier object
 	}
 	q.makeRoom(o.limit)
 	q.given[hash] = givenTask{id: id}
@@ -285,8 +286,8 @@ func (o *offloads) given(client segment.ClientID, key metadata.ObjectKey) metada
 	return 0
 }
 
-// answered notes what a client says of a copy, and whether that was accepted, or its
-// object has gone.
+// answered closes the task of a copy that a client has reported or refused. It leaves the
+// task open if the report failed with err, unless the object or what was copied has gone.
 func (o *offloads) answered(client segment.ClientID, done OffloadResult, err error) {
 	if kind := errs.KindOf(err); kind != errs.OK && kind != errs.ObjectNotFound && kind != errs.ReplicaNotReady {
 		return
@@ -297,8 +298,8 @@ func (o *offloads) answered(client segment.ClientID, done OffloadResult, err err
 	}
 }
 
-// close notes that a client has copied an object, or drops its task. It reports
-// whether that was open.
+// close notes that a client has copied an object, or drops its task if the client has
+// refused it. It reports whether the task was open.
 func (o *offloads) close(client segment.ClientID, key metadata.ObjectKey, refused bool) (id metadata.ObjectID, open bool) {
 	hash := maphash.Comparable(o.seed, key)
 	o.mu.Lock()
@@ -318,9 +319,9 @@ func (o *offloads) close(client segment.ClientID, key metadata.ObjectKey, refuse
 	return t.id, ok && !t.done
 }
 
-// RefillOffloads queues the objects that the primary before may have had in its
-// queues: those in the memory of clients that take objects, without a copy. It
-// ends when it has seen all, when every queue is full, or with the context.
+// RefillOffloads queues the objects that the previous primary may have had in its
+// queues: those in the memory of clients that take objects, without a copy on an SSD.
+// It ends when it has seen all, when every queue is full, or with the context.
 func (m *Master) RefillOffloads(ctx context.Context) error {
 	if m.offloads.late || m.offloads.idle() {
 		return nil
@@ -337,7 +338,7 @@ func (m *Master) RefillOffloads(ctx context.Context) error {
 }
 
 // SpareForOffload queues objects that eviction would take next, each with one client that
-// has it in its memory, and has it spare each once, for at most the discard timeout.
+// has it in its memory. Eviction spares each of them once, for at most the discard timeout.
 func (m *Master) SpareForOffload(refs []metadata.Ref) {
 	until := m.Now().Add(m.Store.Params().DiscardTimeout)
 	var buf [4]metadata.OffloadSource

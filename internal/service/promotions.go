@@ -110,9 +110,9 @@ func (p *promotions) hot(id metadata.ObjectID) bool {
 	return int(p.heat[slot]) >= p.Threshold
 }
 
-// push queues an object for a client, unless it is queued or given. Of a client that
-// asks for no tasks, as one of an older version, nothing is queued: those would fill the
-// queue of all clients for good.
+// push queues an object for a client, unless it is queued or given. It queues nothing for a
+// client that does not ask for tasks, such as one of an older version: these tasks would
+// take up Limit for good.
 func (p *promotions) push(client segment.ClientID, t promotionTask, now metadata.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -212,7 +212,7 @@ func (p *promotions) extend(to givenTo, id metadata.ObjectID, until metadata.Tim
 	}
 }
 
-// done forgets a task. It reports whether that was known.
+// done forgets a task. It reports whether the task was known.
 func (p *promotions) done(to givenTo) bool {
 	if p == nil {
 		return false
@@ -288,10 +288,10 @@ func (m *Master) PromotionStart(ctx context.Context, p metadata.Promotion) (meta
 
 // PromotionEnd makes a promoted object readable in memory, or gives its promotion up.
 // It names the key; the object is the one that the client was told to promote, or,
-// after a takeover, the one whose promotion by the client is part of the state. To
-// give up what is not there is no error. Errors: ObjectNotFound; ReplicaNotReady
-// without a promotion under way, or if its memory has gone; InvalidParams for a
-// stranger's.
+// after a takeover, the one whose promotion by the client is part of the state. It is no
+// error to give up a promotion that is not there. Errors: ObjectNotFound;
+// ReplicaNotReady without a promotion under way, or if its memory has gone;
+// InvalidParams for a promotion by another client.
 func (m *Master) PromotionEnd(ctx context.Context, tenant, key string, client segment.ClientID, complete bool) error {
 	if err := m.Fence(ctx); err != nil {
 		return err

@@ -38,8 +38,8 @@ type PutConfig struct {
 	SameNode   bool // later items of a batch prefer the segment of the first
 	DataType   uint8
 	HostID     string // of the writer, for LocalFirst and SameNode; empty: where it has mounted memory
-	// Grouped says that the call names the group of each item: an item without one is
-	// for an object in none. Else an upsert keeps the group that there is.
+	// Grouped says that the call names the group of each item: an item without one makes
+	// an object in no group. Otherwise an upsert keeps the group of the object.
 	Grouped bool
 	// Upsert replaces what is under the key, whatever it is, instead of failing with
 	// ObjectExists. The key is unreadable until PutEnd.
@@ -120,7 +120,7 @@ type putCall struct {
 	before    []int // what the function of that name returns; nil until it is needed
 	pin       time.Duration
 	preferred []string // segments that are tried first
-	refused   error    // of objects whose keys would be too many; nil if they are not
+	refused   error    // for objects with new keys, if these would be too many; else nil
 }
 
 // newPutCall checks what the objects of a call have in common.
@@ -199,8 +199,8 @@ func (c *putCall) reserved(outcomes []outcome) []Reservation {
 	return c.got
 }
 
-// ownOf returns the reservation that the batch has made under the key of item i before that
-// failed with ReplicaBusy there, 0 for none.
+// ownOf returns the reservation that an earlier item of the batch has made under the key of
+// item i, if item i failed with ReplicaBusy; 0 for none.
 func (c *putCall) ownOf(i int, err error) metadata.ObjectID {
 	if errs.KindOf(err) != errs.ReplicaBusy || len(c.items) == 1 {
 		return 0
@@ -228,7 +228,8 @@ func before(items []PutItem) []int {
 	return places
 }
 
-// putBytes returns about how long the largest PutStart of some is in the journal.
+// putBytes returns about how many bytes the largest PutStart of some items takes in the
+// journal.
 func (m *Master) putBytes(p PutRequest, items []PutItem) int {
 	longest := 0
 	for _, it := range items {
@@ -257,8 +258,8 @@ func checkPut(op, tenant string, it PutItem) error {
 	return checkKey(op, tenant, it.Key)
 }
 
-// distinct returns names without those that stand in it before: a host that is
-// full is tried once for each object.
+// distinct returns names without repetitions, so that a full host is tried only once
+// for each object.
 func distinct(names []string) []string {
 	if len(names) <= fewNames && !repeats(names) {
 		return names

@@ -56,7 +56,7 @@ func (m *Master) GetReplicaList(ctx context.Context, tenant, key string) (metada
 	return list, m.Counters.done(OpGetReplicaList, err)
 }
 
-// find is get, by a reader who is about to read the object.
+// find is get for a reader that is about to read the object: that counts as a read of it.
 func (m *Master) find(ctx context.Context, op, tenant, key string, now metadata.Time, batch *metadata.Batch, at int) (metadata.ReplicaList, error) {
 	list, err := m.get(ctx, op, tenant, key, now, batch, at)
 	m.promotions.read(tenant, key, list)
@@ -64,8 +64,8 @@ func (m *Master) find(ctx context.Context, op, tenant, key string, now metadata.
 	return list, err
 }
 
-// get takes the time of the call, before which its client began to count. The key may be
-// the one at a place in a batch.
+// get extends the lease from now, the time of the call: its client began to count the lease
+// earlier. If batch is not nil, the key is the one at place at of it.
 func (m *Master) get(ctx context.Context, op, tenant, key string, now metadata.Time, batch *metadata.Batch, at int) (list metadata.ReplicaList, err error) {
 	if err := checkKey(op, tenant, key); err != nil {
 		return metadata.ReplicaList{}, err

@@ -8,8 +8,8 @@ import (
 	"github.com/understudy-store/understudy/errs"
 )
 
-// maxRegexSteps bounds a pattern with its counted repetitions written out. What
-// needs none of them fits by far: a byte of a pattern is about one step. A
+// maxRegexSteps bounds a pattern with its counted repetitions written out. A pattern
+// without them stays far below: a byte of a pattern is about one step. A
 // search takes up to steps times bytes of the key, with a shard's lock held:
 // without the bound 800 bytes of pattern took 7 s for a key of 400.
 const maxRegexSteps = 2 * MaxRegexBytes

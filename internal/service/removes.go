@@ -117,9 +117,9 @@ func (m *Master) removeSelected(ctx context.Context, r RemoveRequest, s deleteev
 	return result, partly(result.Removed, err)
 }
 
-// partly is the error of a call that changed something before it failed: what
-// says that nothing was changed, and is true of the rest of the call, becomes
-// Unresolved, or the caller would repeat it and hit what was put since.
+// partly returns the error of a call that changed something before it failed. An error
+// that says that nothing was changed is true only of the rest of the call, so it becomes
+// Unresolved: otherwise the caller would repeat the call and hit what was put since.
 func partly(changed int, err error) error {
 	kind := errs.KindOf(err)
 	if changed == 0 || kind != errs.Unavailable && kind != errs.NotLeader {
@@ -152,8 +152,8 @@ func (m *Master) BatchReplicaClear(ctx context.Context, tenant string, keys []st
 		case o.change != nil && o.err == nil:
 			cleared = append(cleared, i)
 		case o.change == nil && o.err != nil && errs.KindOf(failure) != errs.Unresolved:
-			// It is the journal's, so of all that were under way. That the outcome
-			// of some is open is not hidden by what came of later ones.
+			// The journal's error is that of all items under way. If the outcome of
+			// some is open, errors of later items must not hide that.
 			failure = o.err
 		}
 	}

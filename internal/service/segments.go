@@ -14,8 +14,8 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// MountSegment lends memory to the store. Mounting a segment that is mounted
-// just so is no error. Errors: InvalidParams, SegmentExists; Unresolved if it is mounted,
+// MountSegment lends memory to the store. It is no error to mount a segment again exactly
+// as it is mounted. Errors: InvalidParams, SegmentExists; Unresolved if it is mounted,
 // and another node may be the primary by now.
 func (m *Master) MountSegment(ctx context.Context, spec segment.Spec) error {
 	if err := m.Fence(ctx); err != nil {
@@ -38,8 +38,8 @@ func (m *Master) MountSegment(ctx context.Context, spec segment.Spec) error {
 
 // ReMountSegment mounts all of a client's segments and marks the client alive;
 // after it, Ping answers OK. Segments it mounted before and does not name stay
-// as they are. Of more than maxTurn segments some are mounted if it fails, or its caller
-// goes; repeated, it goes on with the others.
+// as they are. With more than maxTurn segments, some may be mounted when it fails or its
+// caller goes; a repeated call goes on with the others.
 func (m *Master) ReMountSegment(ctx context.Context, client segment.ClientID, specs []segment.Spec) error {
 	if err := m.Fence(ctx); err != nil {
 		return err
@@ -51,19 +51,19 @@ func (m *Master) ReMountSegment(ctx context.Context, client segment.ClientID, sp
 	return m.Counters.done(OpReMountSegment, m.remount(ctx, client, slices.Clone(specs)))
 }
 
-// maxTurn is how many segments a client mounts before other callers have their turn: of
-// so many, 64 commits.
+// maxTurn is how many segments a client mounts before other callers have their turn: those
+// of 64 commits.
 const maxTurn = 64 * metadata.MaxMounts
 
 // remount mounts a client's segments, turn by turn. Each turn is decided against what is
-// applied then, as if it were a call of its own. The last one ends when all of them are
-// mounted at once: others may have unmounted some meanwhile, as when the client was silent
-// in between.
+// applied then, as if it were a call of its own. It ends when all of them are mounted at the
+// same time: others may have unmounted some in between, for example because the client was
+// silent.
 func (m *Master) remount(ctx context.Context, client segment.ClientID, specs []segment.Spec) error {
 	left, most := specs, 3+3*len(specs)/maxTurn
 	for turn := 1; ; turn++ {
 		err := m.mountAlone(ctx, func(ctx context.Context) error {
-			if turn == 1 { // so that none is mounted that had to go again
+			if turn == 1 { // so that none is mounted that a later turn would refuse
 				if err := m.checkMounts(ctx, specs); err != nil {
 					return err
 				}
@@ -92,8 +92,8 @@ func (m *Master) remount(ctx context.Context, client segment.ClientID, specs []s
 	}
 }
 
-// checkMounts returns why some segments may not be mounted, as far as it is known before
-// the first of them is.
+// checkMounts returns why some segments may not be mounted, as far as that is known before
+// the first of them is mounted.
 func (m *Master) checkMounts(ctx context.Context, specs []segment.Spec) error {
 	for _, spec := range specs {
 		if err := checkNames(spec); err != nil {
@@ -103,8 +103,8 @@ func (m *Master) checkMounts(ctx context.Context, specs []segment.Spec) error {
 	return m.checkOwners(ctx, specs)
 }
 
-// mount mounts segments in order, many with one commit. It leaves to its caller to make
-// their owner known: as long as some may be missing, a Ping says so.
+// mount mounts segments in order, many with one commit. It does not make their owner known:
+// the caller does that when no segment is missing, since until then a Ping must say so.
 func (m *Master) mount(ctx context.Context, specs []segment.Spec) error {
 	if err := m.checkMounts(ctx, specs); err != nil {
 		return err
@@ -135,7 +135,7 @@ func (m *Master) mount(ctx context.Context, specs []segment.Spec) error {
 	return mounted(m.Fence(ctx))
 }
 
-// mounted is the error of a call that failed when memory was mounted already: it may not
+// mounted returns the error of a call that failed after it had mounted memory: it must not
 // say that nothing was changed.
 func mounted(err error) error { return errs.Wrap(errs.Unresolved, "MountSegment", err) }
 
@@ -162,9 +162,9 @@ func (m *Master) unmountEarlier(ctx context.Context, specs []segment.Spec) error
 	return nil
 }
 
-// displace has other clients at the endpoints of new segments expire soon if
-// they are silent: an endpoint belongs to one process. Many segments may be at one of them,
-// and to find its owners takes time in proportion, so that is done once.
+// displace has other clients at the endpoints of new segments expire soon if they are
+// silent: an endpoint belongs to one process. It looks each endpoint up once: many segments
+// may be at one, and to find its owners takes time in proportion.
 func (m *Master) displace(by Caller, specs []segment.Spec) {
 	seen := map[string]bool{"": true}
 	for _, s := range specs {
@@ -188,14 +188,14 @@ func (m *Master) mountSome(ctx context.Context, changes []*metadata.Mount) error
 	defer m.claim(changes)()
 	for _, e := range changes {
 		e.Peer = callerOf(ctx).Peer
-		// Now, so that the segment goes with its owner whatever the caller
-		// learns of its mount.
+		// Before the mount, so that the segment goes with its owner even if the
+		// caller never learns that it was mounted.
 		if err := m.Liveness.Watch(callerOf(ctx), e.Spec.Client); err != nil {
 			return err
 		}
 	}
 	var failed error
-	some := false // are mounted, of more than one commit
+	some := false // some are mounted: there may be more than one commit
 	for _, o := range m.commit(ctx, len(changes), mountBytes(changes), func(i int, _ metadata.Time) (metadata.Change, <-chan struct{}, error) {
 		return changes[i], nil, nil
 	}) {
@@ -207,8 +207,8 @@ func (m *Master) mountSome(ctx context.Context, changes []*metadata.Mount) error
 	return failed
 }
 
-// claim gives mounts what readers have leases on in the segments that they replace. These
-// are found in one walk over all objects. Until end is called readers there wait.
+// claim adds to mounts the ranges with live leases in the segments that they replace, which
+// one walk over all objects finds. Until end is called, readers of those segments wait.
 func (m *Master) claim(changes []*metadata.Mount) (end func()) {
 	var replaced []segment.Number
 	for _, e := range changes {
@@ -262,7 +262,8 @@ func (m *Master) UnmountSegment(ctx context.Context, id segment.ID) error {
 }
 
 // ExpireClient unmounts all segments of a client that has gone silent, and its SSD,
-// unless the client is back before its turn comes. It returns how many segments.
+// unless the client is back before its turn comes. It returns how many segments it
+// unmounted.
 func (m *Master) ExpireClient(ctx context.Context, client segment.ClientID, back func() bool) (int, error) {
 	var n atomic.Int64
 	err := m.withSegments(ctx, func(ctx context.Context) error {
@@ -296,10 +297,9 @@ func (m *Master) unmount(ctx context.Context, numbers ...segment.Number) error {
 }
 
 // withSegments runs f while no other segment is mounted or unmounted: which
-// memory a mount takes over is decided against what is applied. So f runs to its
-// end, which comes with that of the term at the latest, even if the caller has
-// gone; it must not touch what belongs to the caller then.
-// Those that wait take turns by peer.
+// memory a mount takes over is decided against what is applied. So f runs to its end even
+// if the caller has gone, and must not touch what belongs to the caller then. It ends with
+// the term at the latest. Callers that wait take turns by peer.
 func (m *Master) withSegments(ctx context.Context, f func(context.Context) error) error {
 	return alone(ctx, "segments", m.segments, f)
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// Shares bound what all peers have together, and one of them. A zero rule is no bound.
+// Shares bound what all peers together may have, and what one of them may. A zero rule is
+// no bound.
 type Shares struct {
 	Clients  share.Rule
 	Segments share.Rule
@@ -24,8 +25,8 @@ type Shares struct {
 // A Caller is who a call comes from.
 type Caller struct {
 	Peer string // what the caller has counts for it, see package share
-	// Identified says that Peer is an identity. It ends no client of another one, and
-	// gets the memory of none before that has expired.
+	// Identified says that Peer is an identity. Such a caller ends no client of another
+	// identity, and gets the memory of such a client only when that has expired.
 	Identified bool
 }
 
@@ -36,7 +37,7 @@ func From(ctx context.Context, c Caller) context.Context {
 	return &callerContext{ctx, c}
 }
 
-// A callerContext has a caller, who is the peer that it counts for.
+// A callerContext is a context with the caller, and so with the peer that the call counts for.
 type callerContext struct {
 	context.Context
 	caller Caller
@@ -61,8 +62,9 @@ func callerOf(ctx context.Context) Caller {
 // A refusedError says why a peer may have no new keys.
 type refusedError struct {
 	error
-	// evictionHelps: all have too many, or one peer has, beside which the others have few,
-	// such as a fleet behind one address: nothing else would ever make room for it.
+	// evictionHelps says that an eviction pass should make room: all peers together have
+	// too many keys, or one has and the others have few, such as a fleet behind one
+	// address. Nothing else would ever make room for that one.
 	evictionHelps bool
 }
 
@@ -107,15 +109,15 @@ func (m *Master) admitSegments(ctx context.Context, changes []*metadata.Mount) e
 // An occupiedError refuses a mount where a client lends memory that is alive.
 type occupiedError struct {
 	error
-	left time.Duration // until the owner is taken for dead, if it stays silent
+	left time.Duration // until the owner counts as dead, if it stays silent
 }
 
 func (e *occupiedError) Unwrap() error { return e.error }
 
-// checkOwners returns an occupiedError if a client that is alive lends memory where one of
-// some segments is: a mount would take it away. The owner is taken for dead when it has
-// been silent for displacedTTL, since a process that starts in the place of one that died
-// should not wait for long; by a caller with another identity, when it has expired.
+// checkOwners returns an occupiedError if one of some segments lies where a client that is
+// alive lends memory, which a mount would take away. The owner counts as dead after a silence
+// of displacedTTL, since a process that starts in the place of a dead one should not wait
+// long. For a caller with another identity it counts as dead only when it has expired.
 func (m *Master) checkOwners(ctx context.Context, specs []segment.Spec) error {
 	for _, spec := range specs {
 		for _, owner := range m.Store.OwnersOf(spec) {
@@ -132,9 +134,8 @@ func (m *Master) checkOwners(ctx context.Context, specs []segment.Spec) error {
 // clockMargin is by how much the clock of a sleep may differ from that of Liveness.
 const clockMargin = 10 * time.Millisecond
 
-// mountAlone runs f, which mounts segments, while no others are mounted. If their memory
-// is somebody's, f runs again when the owner is taken for dead, unless it was heard
-// meanwhile.
+// mountAlone runs f, which mounts segments, while no others are mounted. If a client that
+// is alive lends the memory, f runs again when that client would count as dead.
 func (m *Master) mountAlone(ctx context.Context, f func(context.Context) error) error {
 	err := m.withSegments(ctx, f)
 	var occupied *occupiedError

@@ -9,8 +9,8 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// massSilence paces the expiry of clients when many go silent at once: that is
-// the network's fault before it is the hosts', and an emptied cache is worse
+// massSilence paces the expiry of clients when many go silent at once: a fault of
+// the network is likelier than that of all these hosts, and an emptied cache is worse
 // than readers that meet dead addresses. It begins when more than a third of the
 // clients, or of the memory, would expire within one TTL, and lasts until no
 // client is due. Then clients expire one TTL apart, at most a tenth of the memory
@@ -40,8 +40,8 @@ func (c heard) silence(now time.Duration) time.Duration {
 	return now - (c.deadline - c.ttl)
 }
 
-// pace returns those of the clients that are due that expire now. lost is how
-// much of the time since the last tick does not count. Needs the lock.
+// pace returns which of the clients that are due expire now. lost is how much
+// of the time since the last tick does not count. Needs the lock.
 func (l *Liveness) pace(now, lost time.Duration, due []segment.ClientID) []segment.ClientID {
 	m := &l.mass
 	m.next += lost

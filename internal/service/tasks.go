@@ -119,7 +119,7 @@ func (m *Master) assignTask(op string, t *metadata.Task) error {
 	return nil
 }
 
-// A TaskInfo is a task as of now.
+// A TaskInfo is the present state of a task.
 type TaskInfo struct {
 	metadata.Task
 	SinceCreated, SinceUpdated time.Duration
@@ -237,7 +237,7 @@ func TaskPayload(t metadata.Task) string {
 		Key     string   `json:"key"`
 		Source  string   `json:"source"`
 		Targets []string `json:"targets"`
-		// Of dynamic copies, which this master does not plan.
+		// Always 0: this master plans dynamic copies as tasks without a lease.
 		LeaseHigh uint64 `json:"dynamic_replication_lease_id_high"`
 		LeaseLow  uint64 `json:"dynamic_replication_lease_id_low"`
 		Epoch     uint64 `json:"dynamic_replication_version_epoch"`

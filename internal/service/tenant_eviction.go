@@ -70,9 +70,9 @@ func (m *Master) makeRoom(ctx context.Context, tenant string, bytes uint64) erro
 // client that repeats its put costs less than a tenth of a processor.
 const looksPerMilli = 500
 
-// evictTenant evicts objects of a tenant that hold so many bytes, if there are. It looks
-// for none for a while after it has looked at many and found too few: they may all be
-// kept by leases of their groups.
+// evictTenant evicts objects of a tenant that hold so many bytes, if there are such. After it
+// has looked at many objects and found too few, it does not search for a while: leases of
+// their groups may keep them all.
 func (m *Master) evictTenant(ctx context.Context, tenant string, bytes uint64) (freed uint64, err error) {
 	if m.Now() < m.restUntil[tenant] {
 		return 0, nil
@@ -118,7 +118,7 @@ func (m *Master) evictSome(ctx context.Context, search *eviction.TenantSearch, b
 	return freed, nil
 }
 
-// tenantTick is how often tenants are looked at that have much of their quota.
+// tenantTick is how often tenants above their watermark are looked for.
 const tenantTick = time.Second
 
 // EvictTenants evicts objects of each tenant that has more of its quota than

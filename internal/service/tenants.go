@@ -19,7 +19,7 @@ import (
 // quotas bind those. Else every call is about the default tenant.
 type Tenants bool
 
-// Of returns whose keys a call is about that names a tenant, or none.
+// Of returns the tenant whose keys a call is about; named is the one that it names, if any.
 func (on Tenants) Of(named string) string {
 	if !on || named == "" {
 		return metadata.DefaultTenant
@@ -131,8 +131,8 @@ func (m *Master) seedQuotas(ctx context.Context) error {
 	})
 }
 
-// TenantCounters count, on this node, ever, what quotas did to each tenant: to the first
-// maxCounted, and together to the others, since tenants may come and go.
+// TenantCounters count, on this node, ever, what quotas did to each tenant. They count the
+// first maxCounted tenants each, and all others together, since tenants may come and go.
 type TenantCounters struct {
 	mu sync.Mutex // guards all
 	by map[string]TenantCounts
@@ -149,7 +149,7 @@ type TenantCounts struct {
 	Evicted  int64 // bytes
 }
 
-// All returns the counters of all tenants that there is something to count of.
+// All returns the counters of all tenants for which something was counted.
 func (c *TenantCounters) All() map[string]TenantCounts {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -2,9 +2,9 @@
 // those who follow the cache, such as routers that place requests by it.
 //
 // Every node derives the same events from the same journal, so a subscriber goes on
-// with the next primary where it stood. What is not kept any more is never passed
-// over in silence: the subscriber is told to begin anew, and gets all keys that there
-// are. The package must never hold up a commit, and needs no goroutine.
+// with the next primary where it stood. A feed never skips in silence what it does not
+// keep any more: it has the subscriber begin anew, and sends all keys that there are. The
+// package must never hold up a commit, and needs no goroutine.
 package kvevents
 
 import (
@@ -101,9 +101,9 @@ func (f *Feed) MediaChanged(of *metadata.Store, at metadata.Seq, what *metadata.
 
 // Applied makes visible what a commit did (metadata.Watcher).
 //
-// What an unmount takes along is seen later than its commit, on each node at another
-// time. Until all of it was seen, the checkpoint of subscribers stays before that
-// commit: who goes on elsewhere gets it there, some of it twice.
+// The events of an unmount come later than its commit, on each node at another time.
+// Until the feed has all of them, the checkpoint of subscribers stays before that
+// commit: a subscriber that goes on elsewhere gets them there, some of them twice.
 func (f *Feed) Applied(of *metadata.Store, term metadata.Term, at metadata.Seq, sweeping bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -148,7 +148,7 @@ func (f *Feed) at(number uint64) *entry { return &f.ring[number%uint64(f.capacit
 
 func (e *entry) bytes() int { return len(e.what.Key) + len(e.what.Group) + len(e.what.Tenant) }
 
-// checkpoint is where a subscriber stands that has all there is. Needs mu.
+// checkpoint returns the checkpoint of a subscriber that has seen everything. Needs mu.
 func (f *Feed) checkpoint(history string) Checkpoint {
 	p := Checkpoint{History: history, Seq: f.through}
 	if f.sweeping {

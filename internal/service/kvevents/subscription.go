@@ -16,11 +16,12 @@ const (
 
 // A Delivery is what a subscriber gets at once. Its slice is good until the next one.
 type Delivery struct {
-	// Resync: the subscriber may have missed something. It forgets all keys; those that
-	// there are follow, as events in which they come to where they are.
+	// Resync says that the subscriber may have missed something. It must forget all keys;
+	// those that there are follow, as events that store them where they are.
 	Resync bool
 	Events []metadata.MediaChange
-	// Through is where to go on from with all of this seen; zero while that is nowhere.
+	// Through is where to go on from after this delivery; zero during a resync, which must
+	// begin anew.
 	Through Checkpoint
 }
 
@@ -53,9 +54,9 @@ func (f *Feed) Subscribe(from Checkpoint) *Subscription {
 	return s
 }
 
-// SubscribeKept returns a subscription to all that is kept, for a publisher that takes
-// over from another one. It begins with a resync if that is less than enough commits,
-// and the feed has room for more.
+// SubscribeKept returns a subscription to all events that are kept, for a publisher that
+// takes over from another one. It begins with a resync if these are of less than enough
+// commits although the feed has dropped none.
 func (f *Feed) SubscribeKept(enough metadata.Seq) *Subscription {
 	s := &Subscription{feed: f, history: f.history()}
 	f.mu.Lock()
@@ -74,8 +75,8 @@ func (s *Subscription) Close() {
 	s.feed.counts.Subscribers--
 }
 
-// Next returns what comes next. When nothing has come for a while, it returns an empty
-// batch, with the checkpoint of now. It fails when the context ends, and with Unavailable
+// Next returns what comes next. When nothing has come for wait, it returns an empty
+// batch with the present checkpoint. It fails when the context ends, and with Unavailable
 // when the reader is so slow that events were given up before it read them.
 func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Delivery, error) {
 	timer := time.NewTimer(wait)
@@ -140,13 +141,13 @@ func (f *Feed) change() <-chan struct{} {
 	return f.changed
 }
 
-// walk returns a batch of the keys that there are. What changes meanwhile comes after
-// the shard in which it does, so in the end the subscriber has what is there, whichever
-// of the two it saw first. Between two shards come the events of that time: they would
-// be given up during a walk that takes long. Needs mu, and gives it back meanwhile.
+// walk returns a batch of the keys that there are, shard by shard. The events of a change
+// that happens meanwhile come after its shard, so in the end the subscriber has the present
+// state. All events so far come before the next shard: during a long walk the feed would
+// drop them otherwise. Needs mu, and releases it meanwhile.
 func (s *Subscription) walk() Delivery {
 	f := s.feed
-	store := f.of // not kept: a reader that stalls must not hold on to a store of before
+	store := f.of // not kept in s: a reader that stalls must not hold on to a store that was replaced
 	f.mu.Unlock()
 	for len(s.waiting) == 0 && s.shard < metadata.ShardCount {
 		s.waiting = s.waiting[:0]
