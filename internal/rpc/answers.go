@@ -14,9 +14,9 @@ import (
 	"github.com/understudy-store/understudy/internal/security/share"
 )
 
-// largeAnswer is from which size on an answer is counted until it is sent: gRPC takes
-// what its handlers return, and keeps it for as long as the peer reads nothing. A smaller one
-// is counted with its call (see openBytes).
+// largeAnswer is the size from which on an answer is counted until it is sent: gRPC keeps
+// what a handler returns for as long as the peer reads nothing. A smaller answer is counted
+// with its call (see openBytes).
 const largeAnswer = 4 << 10
 
 // An answer is a large one, with its place in the budget.
@@ -26,8 +26,8 @@ type answer struct {
 	giveBack func()
 }
 
-// budgeted returns an answer as the codec takes it, or why there is no room for it. The
-// call was made by then: without its answer its outcome is open.
+// budgeted returns an answer as the codec takes it, or an error if there is no room for it.
+// The call has been made by then, so without its answer its outcome is open.
 func budgeted(ctx context.Context, budget *share.Budget, resp any) (any, error) {
 	m, ok := resp.(protobuf.Message)
 	if !ok {
@@ -37,7 +37,7 @@ func budgeted(ctx context.Context, budget *share.Budget, resp any) (any, error) 
 	if size < largeAnswer {
 		return resp, nil
 	}
-	peer := hostOf(ctx) // no caller is known here, around authorizeUnary; beginBatch asks for the same
+	peer := hostOf(ctx) // the caller is not known here, outside of authorizeUnary; beginBatch asks for the host, too
 	if taken, all, own := budget.Take(peer, int64(size)); !taken {
 		return nil, errs.New(errs.Unresolved, "", "the call was made; its answer has %d bytes, and %d of answers to you are not read yet, of all %d; read them, or ask for less at once", size, own, all)
 	}

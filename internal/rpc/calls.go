@@ -115,7 +115,7 @@ func (s *Server) admitUnary(ctx context.Context, req any, info *grpc.UnaryServer
 	if !isClients(info.FullMethod) {
 		return s.answerOperator(ctx, req, info, handler)
 	}
-	if info.FullMethod != pb.ClientService_Ping_FullMethodName { // clients can tell that they live all the while
+	if info.FullMethod != pb.ClientService_Ping_FullMethodName { // a busy server must not let its clients expire
 		giveBack, err := s.calls.take(ctx)
 		if err != nil {
 			return nil, err
@@ -129,8 +129,7 @@ func (s *Server) admitUnary(ctx context.Context, req any, info *grpc.UnaryServer
 	return handler(&masterContext{ctx, m}, req)
 }
 
-// limit returns within which time a call must end, 0 for one that has a deadline which is
-// near enough.
+// limit returns the time within which a call must end; 0 if its own deadline is near enough.
 func (s *Server) limit(ctx context.Context, method string) time.Duration {
 	switch deadline, ok := ctx.Deadline(); {
 	case !ok:
@@ -171,8 +170,8 @@ func (c *callsUnderWay) take(ctx context.Context) (giveBack func(), err error) {
 
 func (c *callsUnderWay) giveBackFirst() { c.first.Add(-1) }
 
-// A line is of calls of operators: few are answered at once, the others wait. One peer
-// has at most half of both, and those that wait take turns by peer.
+// A line bounds the calls of operators: few are answered at once, the others wait. One
+// peer may have at most half of either, and waiting calls take turns by peer.
 type line struct {
 	length *share.Budget // calls under way, with those that wait
 	places *share.Budget
@@ -201,8 +200,8 @@ func (l *line) answer(ctx context.Context, req any, handler grpc.UnaryHandler) (
 }
 
 // answerOperator answers a call of AdminService, or of gRPC's own services. Status, by
-// which other nodes decide whose state counts, and health checks do not stand behind
-// calls that wait for etcd or look at all objects.
+// which other nodes decide whose state counts, and health checks have a line of their own,
+// so they never wait behind calls that wait for etcd or look at all objects.
 func (s *Server) answerOperator(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	switch info.FullMethod {
 	case pb.AdminService_Digest_FullMethodName: // waits, and has places of its own
@@ -222,7 +221,7 @@ func isClients(method string) bool {
 
 type masterKey struct{}
 
-// A masterContext is that of a client's call.
+// A masterContext is the context of a client's call.
 type masterContext struct {
 	context.Context
 	master *service.Master
@@ -244,8 +243,9 @@ func master(ctx context.Context) *service.Master {
 	return ctx.Value(masterKey{}).(*service.Master) // admitUnary has set it
 }
 
-// endStream bounds the streams of gRPC's own services, and ends a stream when the server begins to stop: one that follows
-// something would hold up the stop for as long as its caller likes.
+// endStream bounds the streams of gRPC's own services, and ends every stream when the server
+// begins to stop: one that follows something would hold up the stop for as long as its caller
+// likes.
 func (s *Server) endStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)

@@ -11,8 +11,8 @@ import (
 // tlsRecord is the first byte of a connection with TLS: the type of a handshake record.
 const tlsRecord = 0x16
 
-// Credentials returns those of a server with TLS. Unless that is required, connections
-// without it are taken, too; their first byte tells.
+// Credentials returns the credentials of a server with TLS. Unless TLS is required, it also
+// takes connections without TLS; their first byte tells.
 func Credentials(config *tls.Config, required bool) credentials.TransportCredentials {
 	c := credentials.NewTLS(config)
 	if required {
@@ -43,7 +43,7 @@ func (e either) Clone() credentials.TransportCredentials {
 	return either{e.TransportCredentials.Clone()}
 }
 
-// A begun connection returns the bytes that were read of it first.
+// A begun connection returns again the bytes that were already read from it.
 type begun struct {
 	net.Conn
 	first []byte

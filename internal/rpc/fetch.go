@@ -58,11 +58,11 @@ type SnapshotInfo struct {
 // FetchSnapshot receives a snapshot. add gets each part, in order; the slice is
 // its own only until it returns.
 //
-// Nothing that add has got is to be relied on before FetchSnapshot returns
-// without an error: only then has the stream been whole. It fails with
-// ErrSnapshotBroken if it is not, or if nothing comes for as long as r.Patience,
-// with the sender's error as an *errs.Error (a
-// *service.NotLeaderError beneath it says who serves), or with that of add.
+// The caller must not rely on the parts before FetchSnapshot returns without an
+// error: only then was the stream whole. It fails with ErrSnapshotBroken if the
+// stream is not whole, or if nothing comes for r.Patience; with the sender's error
+// as an *errs.Error (a *service.NotLeaderError beneath it says who serves); or with
+// the error of add.
 func FetchSnapshot(ctx context.Context, conn grpc.ClientConnInterface, r SnapshotRequest, add func(part []byte) error) (SnapshotInfo, error) {
 	patience := cmp.Or(r.Patience, progressTimeout)
 	ctx, cancel := context.WithCancel(ctx) // ends the stream when we leave early

@@ -15,16 +15,16 @@ import (
 	"github.com/understudy-store/understudy/internal/security/share"
 )
 
-// gRPC keeps what has arrived of a request until all of it has, and a call keeps its request
-// until it is over, while it waits for a commit, say: of 1,024 calls of a connection, each as
-// large as a message may be. It keeps a call itself, with its headers
-// and a small answer, until its peer has taken that. So the frames of HTTP/2 are counted as
-// they come and go. When a peer has more than its share of either, the one of its connections
-// ends that has the most.
+// gRPC keeps the part of a request that has arrived until the whole request is there, and a
+// call keeps its request until the call is over, for example while it waits for a commit. A
+// connection may have 1,024 calls, each with a request as large as a message may be. gRPC also
+// keeps the call itself, with its headers and a small answer, until the peer has taken the
+// answer. So the frames of HTTP/2 are counted as they come and go. When a peer has more than
+// its share of calls or of requests, its connection that holds the most is closed.
 
 // freeBytes is what a connection may have of calls, and of requests, without being counted.
-// A call takes openBytes besides its headers until its answer is sent: 2.2 kB of gRPC's, and
-// an answer of less than largeAnswer. Until its request has arrived whole it takes waitingBytes
+// A call takes openBytes besides its headers until its answer is sent: 2.2 kB in gRPC, and an
+// answer of less than largeAnswer. Until its request has arrived whole it takes waitingBytes
 // more, for the stack of a goroutine that waits. Measured with 8,000 calls over 8 connections
 // (gRPC 1.85, Go 1.26): without their answers they took 2,168 bytes each, with headers alone
 // 2,955, and 8,216 of stacks.
@@ -79,15 +79,15 @@ type countedConn struct {
 	requests account
 	closed   bool
 	writing  bool // a write is under way: it waits if the peer reads nothing
-	resets   int  // of calls, by the peer, since it began
-	reset    call // all of these
+	resets   int  // calls that the peer has reset since that write began
+	reset    call // what these calls count together
 }
 
-// A call is what is counted for one that is not over.
+// A call is what a call that is not over counts, in bytes.
 type call struct {
-	kept    int64 // until it is over
+	kept    int64 // until the call is over
 	waiting int64 // until its request has arrived whole
-	request int64 // what has arrived of it; of a large one until the call is over, else as well
+	request int64 // of the request, as far as it has arrived; a large one counts until the call is over
 }
 
 func (c call) plus(o call) call {
@@ -97,9 +97,9 @@ func (c call) plus(o call) call {
 // An account is what a connection has of a budget.
 type account struct {
 	budget *holders
-	bytes  int64 // all
-	taken  int64 // of the budget
-	size   int   // of what is taken, as its holders know it
+	bytes  int64 // all that is counted
+	taken  int64 // what was taken from the budget
+	size   int   // sizeOf taken, as the holders know it
 }
 
 func newCountedConn(conn net.Conn, c counting) *countedConn {
@@ -133,7 +133,7 @@ func (c *countedConn) Read(b []byte) (int, error) {
 type openConns struct{ of sync.Map }
 
 // handled notes that a call which gets many messages has read so many bytes of them, and keeps
-// none. They count no more: else nothing could be sent that is larger than a host's share.
+// none. They no longer count: otherwise nothing larger than a host's share could be sent.
 func (o *openConns) handled(ctx context.Context, bytes int) {
 	if p, ok := peer.FromContext(ctx); ok {
 		if c, ok := o.of.Load(p.Addr.String()); ok {
@@ -142,7 +142,8 @@ func (o *openConns) handled(ctx context.Context, bytes int) {
 	}
 }
 
-// handled takes from the call of which most has arrived: one call of a host gets many messages.
+// handled subtracts bytes from the call of which most has arrived: only one call of a host
+// gets many messages.
 func (c *countedConn) handled(bytes int64) {
 	c.mu.Lock()
 	most, from := bytes, uint32(0)
@@ -151,7 +152,7 @@ func (c *countedConn) handled(bytes int64) {
 			most, from = of.request, stream
 		}
 	}
-	if of, there := c.open[from]; there { // else it was given up, and counts no more
+	if of, there := c.open[from]; there { // else the call was given up, and counts no more
 		of.request -= bytes
 		c.open[from] = of
 		c.drop(call{request: bytes})
@@ -160,7 +161,8 @@ func (c *countedConn) handled(bytes int64) {
 	c.settle()
 }
 
-// sizeIn returns the size of what the connection has of a budget, with what it lacks.
+// sizeIn returns the size of what the connection has from a budget, and of what it still
+// needs from it.
 func (c *countedConn) sizeIn(a *account) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -197,7 +199,7 @@ func (c *countedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// end counts nothing from now on.
+// end gives back all that is counted, and counts nothing from now on.
 func (c *countedConn) end() {
 	c.among.of.CompareAndDelete(c.RemoteAddr().String(), c)
 	c.mu.Lock()
@@ -243,7 +245,7 @@ func (c *countedConn) arrived(f http2.FrameHeader) {
 	c.open[f.StreamID] = of
 }
 
-// sent ends a call with its answer, whatever has arrived of it.
+// sent ends a call with the end of its answer, even if its request has not arrived whole.
 func (c *countedConn) sent(f http2.FrameHeader) {
 	if f.Type == http2.FrameRSTStream || f.Type == http2.FrameHeaders && f.Flags.Has(http2.FlagHeadersEndStream) {
 		c.finish(f.StreamID)
@@ -258,8 +260,8 @@ func (c *countedConn) finish(stream uint32) {
 	delete(c.open, stream)
 }
 
-// giveUp ends a call that its peer has reset. While a write is under way, its answer waits
-// behind that, and the call counts on.
+// giveUp ends a call that its peer has reset. If a write is under way, the call's answer may
+// wait behind it, so the call counts until the write has ended.
 func (c *countedConn) giveUp(stream uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -286,9 +288,9 @@ func (c *countedConn) drop(less call) {
 	c.requests.bytes -= less.request
 }
 
-// settle takes of the budgets what is counted, or gives it back. It reports whether there
-// was room, or for which account there was none, and whether no more calls were reset during a
-// write than may be under way.
+// settle takes from the budgets what is counted, or gives it back. short is the account for
+// which there was no room, if any. room is also false if the peer has reset more calls during
+// one write than may be under way.
 func (c *countedConn) settle() (short *account, room bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -304,7 +306,7 @@ func (c *countedConn) settle() (short *account, room bool) {
 	return short, short == nil && c.resets <= maxStreams
 }
 
-// settle takes of the budget what a connection has above freeBytes, or gives it back.
+// settle takes from the budget what a connection has above freeBytes, or gives it back.
 func (a *account) settle(of *countedConn) (room bool) {
 	more := max(0, a.bytes-freeBytes) - a.taken
 	if more > 0 {

@@ -13,12 +13,12 @@ import (
 	"github.com/understudy-store/understudy/internal/service"
 )
 
-// healthInterval is how often Watch looks though the gate has not changed: a node can
+// healthInterval is how often Watch looks even if the gate has not changed: a node can
 // lose the right to serve by the mere passing of time, which nobody announces.
 const healthInterval = time.Second
 
 // health is the standard health service. A node is healthy while it serves
-// clients of the store; what it says is found out when it is asked, never
+// clients of the store. Each answer is found out when it is asked for, never
 // remembered.
 type health struct {
 	healthpb.UnimplementedHealthServer

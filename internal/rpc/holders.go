@@ -7,9 +7,9 @@ import (
 	"github.com/understudy-store/understudy/internal/security/share"
 )
 
-// holders are a budget of bytes, with the connections that have some of them. When a host has
-// its share, the connection with the most gives way, and not the one that needs a few more: behind
-// one address there may be many peers.
+// holders are a budget of bytes, with the connections that hold some of them. When a host has
+// all of its share, its connection with the most is closed, not the one that needs a few more:
+// there may be many peers behind one address.
 type holders struct {
 	*share.Budget
 
@@ -20,8 +20,8 @@ type holders struct {
 // sizes is how many bits a number of bytes may have.
 const sizes = 64
 
-// holdersOfHost are connections by the number of bits of what they have, so that one of those
-// that have the most is found at once, up to a factor of two.
+// holdersOfHost are connections by the number of bits in their number of bytes. So the one
+// with the most bytes is found at once, up to a factor of two.
 type holdersOfHost struct {
 	all    int
 	bySize [sizes]map[*countedConn]struct{}
@@ -59,8 +59,8 @@ func (h *holders) move(c *countedConn, from, to int) {
 	}
 }
 
-// larger returns a connection of the same host that has more than a size, as many bytes as any
-// of them up to a factor of two; nil if there is none.
+// larger returns the connection of a host with the most bytes, up to a factor of two, if these
+// are more than a size; else nil.
 func (h *holders) larger(peer string, size int) *countedConn {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -32,10 +32,11 @@ import (
 // maxJSON is how many bytes a request in JSON may have: a key, with every byte escaped.
 const maxJSON = 512 << 10
 
-// JSON returns what answers the calls of AdminService over HTTP, but for streams: those
-// without side effects by GET, with the fields of the request in the query, and all by
-// POST, with the request in the body, or its fields as a form sends them. Answers, and errors as a google.rpc.Status, are in
-// JSON as protobuf defines it. Roles, limits and the audit are those of gRPC.
+// JSON returns a handler for the unary calls of AdminService over HTTP. Calls without side
+// effects take GET, with the fields of the request in the query. All take POST, with the
+// request in the body, or its fields as a form sends them. Answers, and errors as a
+// google.rpc.Status, are in JSON as protobuf defines it. Roles, limits and the audit are those
+// of gRPC.
 func (s *Server) JSON() http.Handler {
 	mux := http.NewServeMux()
 	service := "/" + pb.AdminService_ServiceDesc.ServiceName + "/"
@@ -83,7 +84,7 @@ func (s *Server) overHTTP(call grpc.MethodDesc) http.HandlerFunc {
 	}
 }
 
-// around is all that stands around a call over gRPC.
+// around runs a handler within all interceptors of a gRPC call.
 func (s *Server) around(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	for _, outer := range slices.Backward(s.unary) {
 		inner := handler
@@ -92,7 +93,7 @@ func (s *Server) around(ctx context.Context, req any, info *grpc.UnaryServerInfo
 	return handler(ctx, req)
 }
 
-// readJSON reads a request. Its bytes count among those of requests over gRPC meanwhile.
+// readJSON reads a request. Meanwhile its bytes count as those of a request over gRPC.
 func (s *Server) readJSON(w http.ResponseWriter, r *http.Request, host string, to protobuf.Message) error {
 	if r.Method != http.MethodPost {
 		return readFields(r.URL.RawQuery, to)

@@ -11,7 +11,7 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// quietTime is after how long a subscriber to whom nothing happens gets its position.
+// quietTime is how long a subscriber gets no events before it gets its position alone.
 const quietTime = 500 * time.Millisecond
 
 func (s *objectService) KvEvents(r *pb.KvEventsRequest, stream grpc.ServerStreamingServer[pb.KvEventsResponse]) error {
@@ -39,14 +39,14 @@ func (s *objectService) KvEvents(r *pb.KvEventsRequest, stream grpc.ServerStream
 		}
 		batch, err := sub.Next(stream.Context(), quietTime)
 		if err == nil {
-			err = m.Fence(stream.Context()) // else who follows a node that is cut off would stay here
+			err = m.Fence(stream.Context()) // otherwise subscribers of a node that is cut off would stay with it
 		}
 		if err != nil {
 			return err
 		}
 		through := positionOf(batch.Through)
 		if batch.Resync {
-			through = new(pb.KvPosition) // in place of the position from before, which another node may know
+			through = new(pb.KvPosition) // replaces the earlier position, which another node may still know
 		}
 		if err := stream.Send(&pb.KvEventsResponse{
 			Header: s.header(m.Term), Resync: batch.Resync, Events: kvEventsOf(batch.Events), Through: through,

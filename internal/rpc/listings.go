@@ -17,7 +17,7 @@ import (
 // maxClients bounds the clients of one answer.
 const maxClients = 10_000
 
-// infoBytes is what a client or a segment takes of an answer at most, without its names.
+// infoBytes is the most that a client or a segment takes in an answer, without its names.
 const infoBytes = 256
 
 // answerBytes is how many bytes an answer may have.

@@ -35,7 +35,7 @@ func (f *front) items(op string, request uint64, failed []error) []*pb.ItemError
 	return items
 }
 
-// tenantOf is whose keys a request is about.
+// tenantOf returns the tenant whose keys a request is about.
 func (f *front) tenantOf(r interface{ GetTenant() string }) string {
 	return f.Tenants.Of(r.GetTenant())
 }
@@ -139,7 +139,7 @@ func (l *lists) add(id metadata.ObjectID, size uint64, checksum *uint64, replica
 	return list
 }
 
-// fail takes the place of an object that has failed.
+// fail returns the empty list in place of an object that has failed.
 func (l *lists) fail() *pb.ReplicaList { return l.add(0, 0, nil, nil) }
 
 func (l *lists) replica(d *metadata.Descriptor) *pb.Replica {

@@ -10,7 +10,8 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// An Upload is a state file that an operator sends, with what is said of it before it comes.
+// An Upload is a state file that an operator sends, with what the operator says of it in
+// advance.
 type Upload struct {
 	io.Reader
 	Bytes uint64 // 0 if not known
@@ -33,18 +34,17 @@ type Node interface {
 	Digest(ctx context.Context, seq metadata.Seq) (metadata.Seq, metadata.Digest, error)
 	// Handover ends a term in favour of a node, any promotable one if target is
 	// empty, and returns when that one serves. For a term that has ended it
-	// changes nothing and returns the primary of now. Errors: NotLeader,
+	// changes nothing and returns the present primary. Errors: NotLeader,
 	// Unavailable, InvalidParams, NotSupported.
 	Handover(ctx context.Context, term metadata.Term, target string) (*pb.HandoverResponse, error)
-	// StartEmpty makes this node the primary of a new term without the state of
-	// before, which ended with the given one, and returns the new term. noWriters
-	// says that no earlier writer writes any more. Errors: Unavailable,
-	// InvalidParams, NotSupported.
+	// StartEmpty makes this node the primary of a new term that begins empty, and
+	// returns that term. term is the last one before it. noWriters says that no
+	// earlier writer still writes. Errors: Unavailable, InvalidParams, NotSupported.
 	StartEmpty(ctx context.Context, term metadata.Term, noWriters bool) (metadata.Term, error)
 	// Refound founds the journal anew from the state that this node holds, or from
 	// a state file, and returns the new term and where it began. It is refused
-	// unless giveUp names just the nodes that lose something. Errors: Unavailable,
-	// InvalidParams, Unresolved, NotSupported.
+	// unless giveUp names exactly the nodes that lose something. Errors:
+	// Unavailable, InvalidParams, Unresolved, NotSupported.
 	Refound(ctx context.Context, giveUp []string, file *Upload) (metadata.Term, metadata.Seq, error)
 	// Backup writes the node's state as a state file. Errors: Unavailable,
 	// NotSupported.

@@ -22,18 +22,18 @@ type objectService struct {
 }
 
 // newBatches returns the places of reads of many keys: one for each processor, so that
-// what must be short waits for a few of them at most, and half of them for one peer.
+// short calls wait for few of them, and at most half of them for one peer.
 func newBatches() *share.Budget {
 	n := int64(runtime.GOMAXPROCS(0))
 	return share.NewBudget(share.Rule{Total: n, Peer: max(1, n/2), Few: n})
 }
 
 // beginBatch waits until a read of so many keys may be answered, with least bytes for each.
-// It is not while earlier answers to its host are not read: their keys would be looked up for
-// nothing.
+// It refuses the read if the answer would find no room beside earlier ones that its host has
+// not read: the keys would be looked up for nothing.
 //
-// The keys of those that wait are in memory, whole: gRPC reads a request before its call
-// begins. So there is a bound on them, too.
+// The keys of reads that wait are in memory, whole: gRPC reads a request before its call
+// begins. So their bytes are bounded, too.
 func (s *objectService) beginBatch(ctx context.Context, keys []string, least int) (end func(), err error) {
 	if len(keys) <= manyKeys {
 		return func() {}, nil

@@ -12,15 +12,15 @@ import (
 	"github.com/understudy-store/understudy/internal/clock"
 )
 
-// Why a stream ends whose peer does not keep up.
+// Reasons why a stream ends: its peer does not keep up.
 var (
 	errStalled = errs.New(errs.Unavailable, "", "nothing of this stream was read for too long; read it as it comes, or ask again")
 	errSilent  = errs.New(errs.Unavailable, "", "nothing came on this stream for too long; send what it lacks at once, or ask again")
 	errSlow    = errs.New(errs.Unavailable, "", "this stream went too slowly for too long, and others wait for its place; ask again over a faster network")
 )
 
-// A readStream is a stream whose messages must be read, or come, within a limit: what it
-// holds, such as a place among those who get a snapshot, is for somebody who works.
+// A readStream is a stream whose messages must be read, or come, within a limit: an idle
+// peer must not keep what the stream holds, such as a place for a snapshot.
 type readStream struct {
 	grpc.ServerStream
 	limit   time.Duration
@@ -87,7 +87,8 @@ func (s *readStream) note(m any, took time.Duration) {
 }
 
 // cutStalled ends a stream when a message of it is not read, or does not come, within
-// Limits.Send, and one that is to end as a whole when it goes too slowly.
+// Limits.Send. It also ends a backup, a dump, a snapshot or an upload that is slower than
+// Limits.Rate.
 func (s *Server) cutStalled(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	read := &readStream{
 		ServerStream: stream, limit: s.Limits.Send, asks: info.IsClientStream && info.IsServerStream, clock: s.Clock, stalled: make(chan error, 1),

@@ -13,8 +13,8 @@ import (
 // 4,096 bytes.
 const maxRunBytes = 1 << 20
 
-// DumpRanges sends the ranges part by part, so that no commit waits for the copy of all
-// of them, nor are they all in memory.
+// DumpRanges sends the ranges part by part, so that no commit waits for a copy of all of
+// them, and memory never holds all of them.
 func (s *adminService) DumpRanges(r *pb.DumpRangesRequest, stream grpc.ServerStreamingServer[pb.DumpRangesResponse]) error {
 	var only segment.ID
 	if r.GetSegmentId() != "" {
@@ -46,7 +46,7 @@ func (s *adminService) DumpRanges(r *pb.DumpRangesRequest, stream grpc.ServerStr
 	return nil
 }
 
-// A rangesDump is one under way.
+// A rangesDump is a dump under way.
 type rangesDump struct {
 	stream grpc.ServerStreamingServer[pb.DumpRangesResponse]
 	header *pb.ResponseHeader

@@ -122,7 +122,7 @@ func (s *Server) authorizeUnary(ctx context.Context, req any, info *grpc.UnarySe
 	return resp, err
 }
 
-// An orderNote is what an order's call says of it for the audit.
+// An orderNote carries what the call of an order reports to the audit.
 type orderNote struct {
 	idle bool // it changed nothing
 }
@@ -136,8 +136,8 @@ func noteIdle(ctx context.Context) {
 	}
 }
 
-// auditOrder logs an order. Of those that changed nothing, which anybody may give without
-// end, not all are logged.
+// auditOrder logs an order. It logs only some of those that changed nothing, since a caller
+// may give them without end.
 func (s *Server) auditOrder(ctx context.Context, c audited, idle bool) {
 	if done, ok := c.resp.(interface{ GetRemoved() uint64 }); idle || c.err != nil || ok && done.GetRemoved() == 0 {
 		s.audit(ctx, s.idle, orderGiven, c)
@@ -168,8 +168,8 @@ func (s *Server) authorizeStream(srv any, stream grpc.ServerStream, info *grpc.S
 	return err
 }
 
-// An orderStream logs an order when its request is there: its end may be far away, or never
-// be logged if this node ends before.
+// An orderStream logs an order when its request is there: the order may take long, and its
+// end is never logged if this node ends first.
 type orderStream struct {
 	grpc.ServerStream
 	begins  func(request any)
@@ -209,7 +209,7 @@ func (s *Server) admits(ctx context.Context, p permission, method string) (who a
 	return who, who.Check(p.roles, path.Base(method))
 }
 
-// What the audit says of orders; of streams both.
+// What the audit says of orders. An order over a stream gets both lines.
 const (
 	orderBegins = "an order begins"
 	orderGiven  = "an order was given"
@@ -253,8 +253,8 @@ func (s *Server) audit(ctx context.Context, log interface{ Info() *zerolog.Event
 	line.Str("result", result).Msg(what)
 }
 
-// auditRefusal logs a call, an order or not, for which its caller lacks the role. There
-// are as many as strangers like: not all are logged, and nothing of their requests.
+// auditRefusal logs a call, an order or not, for which its caller lacks the role. Strangers
+// may make any number of them, so it logs only some, and nothing of their requests.
 func (s *Server) auditRefusal(ctx context.Context, who access.Identity, method string, err error) {
 	s.audit(ctx, &s.refusals, "a call was refused", audited{who: who, method: method, err: err})
 }

@@ -52,9 +52,9 @@ const (
 	// probeTimeout goes by without an answer: its host is gone.
 	probeAfter   = time.Minute
 	probeTimeout = 20 * time.Second
-	// Of operators' calls in a line maxOperators are answered at once, and maxInLine may
-	// be under way with those that wait, an eighth of them of peers with no more than
-	// fewInLine; maxDigests may wait for a sequence, and maxEvents be sent events.
+	// Of operators' calls in a line, maxOperators are answered at once, and maxInLine may be
+	// under way or wait; an eighth of these is for peers with no more than fewInLine.
+	// maxDigests may wait for a sequence, and maxEvents may follow events.
 	maxOperators = 16
 	maxInLine    = 512
 	fewInLine    = 16
@@ -79,12 +79,12 @@ const (
 	// no more than fewBytes.
 	leastBytes = 128 << 20
 	fewBytes   = 1 << 20
-	// Few reads of more than manyKeys keys are answered at once: what they answer may be a
-	// thousand times as large, and is no less than leastEntry for a key that is there.
+	// Few reads of more than manyKeys keys are answered at once: the answer may be a thousand
+	// times as large as the request, and has at least leastEntry bytes for a key that is there.
 	manyKeys   = 256
 	leastEntry = 32
-	// keyBytes is what a key of a request takes in memory besides itself: a string's head,
-	// and what its allocation is rounded up by.
+	// keyBytes is what a key of a request takes in memory besides its bytes: a string's
+	// header, and what its allocation is rounded up by.
 	keyBytes = 24
 	// maxRefusals are logged in a minute, and as many orders that changed nothing.
 	maxRefusals = 100
@@ -107,25 +107,28 @@ type Limits struct {
 	// Deadline is given to calls that have none, so that nothing waits for
 	// ever: 30 s by default. Streams end with their caller, or with the server.
 	Deadline time.Duration
-	// LongestDeadline is what calls have at most, whatever they ask for: 10 minutes by default,
-	// which is longer than any of them takes that is not to be repeated. Calls that wait for a
-	// digest may have any: their places are counted.
+	// LongestDeadline bounds the deadlines that calls ask for: 10 minutes by default, longer
+	// than any call takes that must not be repeated. Calls that wait for a digest may have any
+	// deadline: their places are counted.
 	LongestDeadline time.Duration
-	// Calls is how many calls of ObjectService and ClientService may be under
-	// way, 16,384 by default. The journal's queue is bounded, those who wait for room in it are
-	// bounded here; past it, and past half of it for one peer, the answer is UNAVAILABLE_IN_CURRENT_STATUS. Clients
-	// can tell that they live all the while: Ping is not counted.
+	// Calls is how many calls of ObjectService and ClientService may be under way,
+	// 16,384 by default: the journal's queue has a bound of its own, this one is for calls
+	// that wait for room in it. Past it, and past half of it for one peer, the answer is
+	// UNAVAILABLE_IN_CURRENT_STATUS. Ping does not count, so that clients can always show
+	// that they live.
 	Calls int64
 	// Snapshots is how many snapshots may be sent at once, 4 by default: each
 	// takes the memory of one part, and the lock of the store part by part. One
-	// address gets half of them at most. When they are taken, there are as many for
-	// nodes that are registered.
+	// address gets half of them at most. When all are taken, registered nodes have
+	// as many more.
 	Snapshots int
-	// Bytes is what requests that are not finished, and large ones that are not answered, may
-	// have together, as much for calls that are not over, and for answers of largeAnswer and more that are not sent; one host gets
-	// half. By default it is leastBytes, or eight of the largest messages if that is more.
+	// Bytes is a budget for each of three kinds: requests that are not finished, or are large
+	// and not answered; calls that are not over; and answers of largeAnswer and more that are
+	// not sent. One host gets half of each. By default it is leastBytes, or eight of the
+	// largest messages if that is more.
 	Bytes int64
-	// Send is how long a message of a stream may take to be read, or to come, 20 s by default.
+	// Send bounds how long a message of a stream may take to be read, or to come: 20 s by
+	// default.
 	Send time.Duration
 	// Rate is how many bytes of a backup, a dump, a snapshot or an upload must go in each
 	// second of waiting for the peer, on average after the first Send: 64 KiB by default.
@@ -168,7 +171,7 @@ type Config struct {
 	KVEvents *kvevents.Feed // nil without --enable_kv_events
 	// Credentials are of connections; nil for plain text.
 	Credentials credentials.TransportCredentials
-	// Callers tells who callers are; nil if everybody may do all.
+	// Callers tells who callers are; nil if everybody may make every call.
 	Callers *access.Callers
 	// ClientRegex lets clients call RemoveByRegex, where callers have roles.
 	ClientRegex bool

@@ -70,8 +70,8 @@ func (s *snapshotService) StreamSnapshot(r *pb.StreamSnapshotRequest, stream grp
 	return nil
 }
 
-// place takes a place for a snapshot. When strangers have taken all, there are some for
-// nodes that are registered.
+// place takes a place for a snapshot. When all are taken, perhaps by strangers, nodes that
+// are registered have further ones.
 func (s *snapshotService) place(ctx context.Context, id string) (giveBack func(), err error) {
 	giveBack, err = s.sending.take(ctx)
 	if err == nil || s.Registered == nil || !s.Registered(id, hostOf(ctx)) {
@@ -90,8 +90,8 @@ func hostOf(ctx context.Context) string {
 	return ""
 }
 
-// hostPlaces bounds how many calls of a kind are answered at once. One host gets half of
-// the places at most: whoever takes all that it can leaves others as many.
+// hostPlaces bounds how many calls of a kind are answered at once. One host gets at most
+// half of the places, and so leaves others as many.
 type hostPlaces struct {
 	kind  string
 	taken *share.Budget
