@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// maxMisses is how many looks in a row must miss one that counts as away: a look has a short
-// timeout, so a single one that misses may only have met a busy machine.
+// maxMisses is how many looks in a row must miss a node before it counts as away: a look has
+// a short timeout, so one miss may only mean a busy machine.
 const maxMisses = 2
 
-// absences knows which of a few nodes, members of etcd, or its endpoints, are away, and says when
-// that begins and ends.
+// absences knows which of a few nodes, or of etcd's members or endpoints, are away, and reports
+// when that begins and ends.
 type absences struct {
 	gone func(name string, cause error)
 	back func(name string, lasted time.Duration)
@@ -21,13 +21,14 @@ type absences struct {
 	missed map[string]absence // by the last look
 }
 
-// An absence is a number of looks in a row that missed one.
+// An absence counts the looks in a row that missed one of them.
 type absence struct {
 	looks int
 	since time.Duration // by the clock
 }
 
-// look takes note of a look at all of them: why each was missed, or nil. Others are forgotten.
+// look notes the outcome of a look at all of them: why each was missed, or nil. It forgets
+// those that the outcome does not have.
 func (a *absences) look(outcome map[string]error, now time.Duration) {
 	a.mu.Lock()
 	before := a.missed
@@ -51,7 +52,7 @@ func (a *absences) look(outcome map[string]error, now time.Duration) {
 	}
 }
 
-// away returns who is away, in order.
+// away returns the names of those that are away, sorted.
 func (a *absences) away() (names []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

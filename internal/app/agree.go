@@ -28,8 +28,8 @@ func shared(cfg config.Config) string {
 	return string(text)
 }
 
-// disagreements returns which settings a takeover by this node would change, and
-// false if that is not known. A primary agrees with itself.
+// disagreements returns the settings that a takeover by this node would change, and false
+// if they are not known. A primary agrees with itself.
 func disagreements(s promote.Status, nodes []promote.NodeInfo) (differ []string, known bool) {
 	of := func(n promote.NodeInfo) (values map[string]string) {
 		_ = json.Unmarshal([]byte(n.Settings), &values) // a node of an older version says nothing
@@ -65,7 +65,7 @@ func settingWarnings(s promote.Status, nodes []promote.NodeInfo) []string {
 	return []string{fmt.Sprintf("if this node takes over from %s, settings change: %s; give all nodes the same", s.Leader.NodeID, strings.Join(differ, "; "))}
 }
 
-// agreement is how the settings of this node stood to the primary's when it looked
+// agreement says which settings of this node differed from the primary's when it looked
 // last.
 type agreement struct {
 	mu     sync.Mutex

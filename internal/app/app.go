@@ -50,7 +50,7 @@ type App struct {
 	mooncakeListeners         []net.Listener // of further generations, as in the settings
 	metadataListener          net.Listener   // nil without a metadata server
 	kv                        kvEvents
-	waiting                   *waiting // over HTTP until etcd answers; nil where no node waits for that
+	waiting                   *waiting // answers over HTTP until etcd does; nil on a node that does not wait for etcd
 	connections               *connectionBudget
 	scans                     *service.Scans
 	metadataStore             metaserver.Store
@@ -114,8 +114,8 @@ func New(cfg config.Config, version string, log zerolog.Logger) (*App, error) {
 	return a, nil
 }
 
-// open listens on the node's ports, and completes its settings by where they are. Who fails
-// closes them.
+// open listens on the node's ports, and completes its settings with their addresses. If it
+// fails, the caller must close the ports.
 func (a *App) open(files int, log zerolog.Logger) (err error) {
 	cfg := a.cfg
 	if !cfg.HA.Witness {
@@ -153,7 +153,7 @@ func (a *App) open(files int, log zerolog.Logger) (err error) {
 	return nil
 }
 
-// openForCalls listens for all but HTTP's questions.
+// openForCalls listens on all ports but that for HTTP.
 func (a *App) openForCalls() (err error) {
 	cfg := a.cfg
 	if a.rpcListener, err = listen(cfg.Listen.RPC(), "--rpc_address", "--rpc_port"); err != nil {
@@ -264,7 +264,7 @@ func (a *App) renewCerts(ctx context.Context) (end func()) {
 	}
 }
 
-// wire makes the node, and what serves and shows it. etcd is nil for a lone node.
+// wire makes the node, its servers, and what shows its state. etcd is nil for a lone node.
 func (a *App) wire(etcd *etcdConn) error {
 	if etcd == nil {
 		a.node = newLoneNode(a)
@@ -309,10 +309,10 @@ func (a *App) sweep(ctx context.Context) error {
 
 const (
 	sweepEvery = 20 * time.Millisecond
-	// sweepFor leaves most of a processor to calls, on a primary and a standby at once: of a
-	// million objects a segment is swept in some 5 s.
+	// sweepFor leaves most of a processor to calls, even where a primary and a standby share
+	// it. A segment with a million objects is swept in some 5 s.
 	sweepFor = 4 * time.Millisecond
-	// tidyObjects at a time cost some hundred microseconds: a million in 20 s.
+	// tidyObjects at a time take some hundred microseconds; a million objects take 20 s.
 	tidyObjects = 1024
 )
 
@@ -335,8 +335,7 @@ func (a *App) report(ctx context.Context) error {
 	})
 }
 
-// Ready is what a process says of itself, for the program that started it: the addresses on
-// which it listens.
+// Ready tells the program that started a process on which addresses the process listens.
 type Ready struct {
 	PID    int      `json:"pid"`
 	NodeID string   `json:"node_id"`
@@ -349,8 +348,8 @@ type Ready struct {
 	KVEvents string            `json:"kv_events_address,omitempty"`
 }
 
-// Write writes it to a file, which appears with its whole content: a program may wait for
-// it.
+// Write writes it to a file, which appears with its whole content, so that a program may
+// wait for the file.
 func (r Ready) Write(path string) error {
 	b, err := json.Marshal(r)
 	if err != nil {

@@ -220,14 +220,14 @@ func (n *clusterNode) Events(ctx context.Context, from metadata.Seq, follow bool
 }
 
 const (
-	// eventsPause is what a follower of events waits for more commits to come.
+	// eventsPause is how long a follower of events waits so that more commits come.
 	eventsPause = 200 * time.Millisecond
 	// eventsWait is how long it waits for one that this node may have missed.
 	eventsWait = 2 * time.Second
 )
 
-// awaitCommit waits until this node has applied a commit, without a question to etcd; not
-// for long, as a node that has lost the journal applies none.
+// awaitCommit waits until this node has applied a commit, without asking etcd. It waits for
+// eventsWait at most: a node that has lost the journal applies none.
 func (n *clusterNode) awaitCommit(ctx context.Context, seq metadata.Seq) {
 	ctx, cancel := context.WithTimeout(ctx, eventsWait)
 	defer cancel()
@@ -238,9 +238,9 @@ func (n *clusterNode) awaitCommit(ctx context.Context, seq metadata.Seq) {
 
 var errEnough = errors.New("the caller takes no more events")
 
-// events yields what the streams hold in a range of sequences, in the order in
-// which it applies. It goes through the range in steps, and describes an event when it is its
-// turn, so that little is held at once.
+// events yields the events of all streams in a range of sequences, in the order in which
+// they apply. It reads the range in steps, and describes each event only when it yields it,
+// so that little is in memory at once.
 func (n *clusterNode) events(ctx context.Context, from, through metadata.Seq, yield func(*pb.EventsResponse, error) bool) error {
 	first, err := n.reader.Oldest(ctx, from, through)
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/understudy-store/understudy/promote"
 )
 
-// Command returns the command that runs a node: flags, logs, signals. The
-// programs master and standby are this with another role to begin with.
+// Command returns the command that runs a node: flags, logs, signals. The programs
+// master and standby differ only in the role that it is given.
 func Command(name string, role promote.Role) *cobra.Command {
 	short := map[promote.Role]string{
 		config.Primary: "Run a metadata master; the first of a cluster becomes its primary",
@@ -55,7 +55,7 @@ func Command(name string, role promote.Role) *cobra.Command {
 			defer noteHangup(log)()
 			defer context.AfterFunc(ctx, func() {
 				log.Info().Str("signal", context.Cause(ctx).Error()).Msg("stopping; a second signal stops at once")
-				stop() // from here on a signal does what it does by default
+				stop() // from here on a signal has its default effect
 			})()
 			err = a.Run(ctx)
 			log.Info().Err(err).Msg("stopped")
@@ -68,8 +68,8 @@ func Command(name string, role promote.Role) *cobra.Command {
 	return cmd
 }
 
-// Main runs a command as a process, with arguments that gflags would take too, and
-// returns its exit status.
+// Main runs a command as a process and returns its exit status. It also takes arguments in
+// the forms of gflags.
 func Main(cmd *cobra.Command, args []string) int {
 	args, ignored, err := config.GFlags(cmd.Flags(), args)
 	if err != nil {
@@ -88,7 +88,7 @@ func Main(cmd *cobra.Command, args []string) int {
 }
 
 // noteHangup keeps SIGHUP from ending the process, until stop is called, and logs the
-// first one: it would reload the settings elsewhere.
+// first one: in other programs it reloads the settings.
 func noteHangup(log zerolog.Logger) (stop func()) {
 	hangup, done := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(hangup, syscall.SIGHUP)

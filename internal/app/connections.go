@@ -15,9 +15,9 @@ import (
 const (
 	maxConnections     = 65_536 // of clients, on all ports but HTTP
 	maxHTTPConnections = 512    // of each HTTP port
-	// fewConnections is what another node or an operator takes. Several hosts that take
-	// all that they can must not shut a standby out: it would not get the state, nor be
-	// asked for it when the journal is lost.
+	// fewConnections is what another node or an operator needs. Several hosts that take
+	// all that they can must not shut a standby out: it would not get the state, and
+	// nobody could ask it for its own when the journal is lost.
 	fewConnections = 16
 	// ownDescriptors are kept for etcd, the journal, state files and other nodes: an
 	// etcd in this process ends it when it cannot open its next file.
@@ -33,8 +33,8 @@ type connectionBudget struct {
 	log           zerolog.Logger
 }
 
-// newConnectionBudget shares out so many descriptors: one peer gets a part. A node that
-// forwards may have another one for each connection, to the primary.
+// newConnectionBudget shares out so many descriptors; one peer gets at most a part. A node
+// that forwards calls may need a second one for each connection, to the primary.
 func newConnectionBudget(descriptors int, part float64, forwards bool, log zerolog.Logger) *connectionBudget {
 	http := min(maxHTTPConnections, descriptors/8)
 	total := descriptors - min(ownDescriptors, descriptors/4) - 2*http
@@ -91,7 +91,7 @@ func (l *countedListener) Accept() (net.Conn, error) {
 		if l.budget.take(peer) {
 			return &countedConn{TCPConn: tcp, end: sync.OnceFunc(func() { l.budget.GiveBack(peer, 1) })}, nil
 		}
-		_ = tcp.SetLinger(0) // a peer that opens many must not fill the table of closed ones
+		_ = tcp.SetLinger(0) // no TIME_WAIT: a peer may open any number of connections
 		_ = tcp.Close()
 	}
 }
@@ -107,6 +107,6 @@ func (c *countedConn) Close() error {
 	return c.TCPConn.Close()
 }
 
-// NetConn returns the connection itself, whose Close keeps the place: for a server that
-// goes on with the socket in another way, and closes this one last.
+// NetConn returns the connection itself, whose Close does not give the place back: for a
+// server that goes on with the socket in another way, and closes the countedConn last.
 func (c *countedConn) NetConn() net.Conn { return c.TCPConn }

@@ -58,7 +58,7 @@ func (a *App) evicted() console.Evictions {
 	}
 }
 
-// nodeSettings returns the settings that should be alike, of all nodes.
+// nodeSettings returns, for each node, the settings that should be equal on all.
 func (a *App) nodeSettings(ctx context.Context) ([]console.NodeSettings, error) {
 	s := a.node.promoteStatus()
 	s.Self.Settings = shared(a.cfg)
@@ -78,7 +78,7 @@ func (a *App) nodeSettings(ctx context.Context) ([]console.NodeSettings, error) 
 	return list, nil
 }
 
-// etcdMembers returns what asks etcd's members how they are; nil without etcd.
+// etcdMembers returns a function that asks etcd's members how they are; nil without etcd.
 func (a *App) etcdMembers() func(context.Context) []console.Member {
 	n, ok := a.node.(*clusterNode)
 	switch {
@@ -90,8 +90,8 @@ func (a *App) etcdMembers() func(context.Context) []console.Member {
 	return n.etcd.ask
 }
 
-// ownMembers asks the members of the nodes' own etcd how they are: that of this node
-// itself, and the other nodes about theirs, which nobody else reaches.
+// ownMembers asks the members of the nodes' own etcd how they are. It asks the member of this
+// node itself, and the other nodes about theirs, which only they reach.
 func (n *clusterNode) ownMembers(ctx context.Context) []console.Member {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -124,7 +124,7 @@ func (n *clusterNode) ownMembers(ctx context.Context) []console.Member {
 			})
 		}
 	}
-	_ = asks.Wait() // who does not answer says so
+	_ = asks.Wait() // the error of a node is in its entry
 	for i := range list {
 		list[i].Leader = leader != "" && list[i].Name == leader
 	}
@@ -175,14 +175,14 @@ func (u *etcdUse) ask(ctx context.Context) []console.Member {
 			return nil
 		})
 	}
-	_ = asks.Wait() // a member that is down says so
+	_ = asks.Wait() // the error of a member is in its entry
 	for i, id := range ids {
 		list[i].Name = names[id]
 	}
 	return list
 }
 
-// member asks one member how it is; the answer is nil if there is none.
+// member asks one member how it is; the response is nil if the member does not answer.
 func (u *etcdUse) member(ctx context.Context, endpoint string, m console.Member) (console.Member, *clientv3.StatusResponse) {
 	began := u.clock()
 	st, err := u.client.Status(ctx, endpoint)

@@ -15,11 +15,12 @@ import (
 	"github.com/understudy-store/understudy/internal/zslog"
 )
 
-// etcdWait is how long a node waits for its etcd at the start, before it takes the address
-// for wrong. A node with a state has been there: it logs so often that it waits on.
+// etcdWait is how long a node without a state waits for its etcd at the start, before it
+// concludes that the address is wrong. A node with a state has used this etcd before: it logs
+// each attempt, and waits on.
 const etcdWait = 10 * time.Second
 
-// etcdPause lies between two tries: one that asks for a user's token may fail at once.
+// etcdPause lies between two attempts: one that asks for a user's token may fail at once.
 const etcdPause = time.Second
 
 // An etcdConn is a node's connection to etcd, nil without HA.
@@ -27,7 +28,7 @@ type etcdConn struct {
 	server   *etcdserver.Server // embedded, or nil
 	members  []string           // all endpoints; a client returns only the one in use
 	journal  *clientv3.Client
-	sessions *clientv3.Client // for keepalives alone, so that no other call delays them
+	sessions *clientv3.Client // for sessions and registrations, so that the journal's calls delay no keepalive
 	broken   context.Context  // ends when the embedded server dies
 	fail     context.CancelCauseFunc
 	busy     bool // the embedded server must not be closed: it would crash. It ends with the process
@@ -66,9 +67,9 @@ func (a *App) openEtcd(ctx context.Context) (*etcdConn, error) {
 }
 
 // awaitsEtcd reports whether this node waits without end for an etcd that is away at its
-// start: all machines may have lost power, and etcd's may take longer. A supervisor would
-// start a node that ends more and more seldom. One without a state has not been with this
-// etcd before, and says that the address may be wrong.
+// start: all machines may have lost power, and etcd's may take longer to start. (If the node
+// ended, its supervisor would start it again ever more seldom.) A node without a state may
+// never have used this etcd: it ends and says that the address may be wrong.
 func (a *App) awaitsEtcd() bool {
 	if !a.cfg.HA.Enabled || a.cfg.HA.Embedded() {
 		return false
@@ -77,7 +78,7 @@ func (a *App) awaitsEtcd() bool {
 	return err == nil && len(files) > 0
 }
 
-// connect connects to etcd, and waits for its answer for a while.
+// connect connects to etcd, and waits for its answer, for etcdWait at most.
 func (e *etcdConn) connect(ctx context.Context, a *App) error {
 	log := zslog.New(a.log)
 	access, err := a.etcdAccess()

@@ -22,7 +22,7 @@ type etcdUse struct {
 	owned   bool
 
 	size  atomic.Int64
-	told  atomic.Int64 // the least quota of its members, as they say; those before etcd 3.6 do not
+	told  atomic.Int64 // the least quota that its members report; those before etcd 3.6 report none
 	asked atomic.Int64 // by the clock, in seconds
 
 	silent absences // its endpoints that do not answer
@@ -82,9 +82,9 @@ const (
 	sizeAsks    = 8           // members that are asked at once
 )
 
-// largest asks all members of etcd how large their database is, and returns the
-// largest: etcd refuses writes when one of them reaches its quota. The quota is the least
-// that a member tells. Both are 0 if none answers.
+// largest asks all members of etcd how large their database is, and returns the largest
+// size: etcd refuses writes when one of them reaches its quota. The quota is the least that
+// a member reports. Both are 0 if none answers.
 func (u *etcdUse) largest(asker context.Context) (size, quota int64) {
 	ctx, cancel := context.WithTimeout(asker, sizeTimeout)
 	defer cancel()
@@ -109,7 +109,7 @@ func (u *etcdUse) largest(asker context.Context) (size, quota int64) {
 			quota = q
 		}
 	}
-	if asker.Err() == nil { // else they had less time than they may have
+	if asker.Err() == nil { // else the asker gave them less than sizeTimeout
 		u.silent.look(outcome, u.clock())
 	}
 	return size, quota

@@ -15,8 +15,8 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// eventMessage describes a change. The segments that it has by their numbers get the names
-// that the store knows, which may be nil.
+// eventMessage describes a change. Segments that it names by number get the names that the
+// store knows; store may be nil.
 func eventMessage(of journal.Stamp, c metadata.Change, store *metadata.Store) *pb.EventsResponse {
 	e := &pb.EventsResponse{Term: uint64(of.Term), Sequence: uint64(of.Seq), ClusterTimeMs: int64(of.Time), Stream: streams[c.Stream()]}
 	e.Type, e.Text = typeAndText(c)
@@ -45,7 +45,7 @@ func segmentsOf(c metadata.Change) []segment.Number {
 	return nil
 }
 
-// addNames adds names of segments to a description, and the first ones to what people read.
+// addNames adds names of segments to a description, and the first of them to its text.
 func addNames(e *pb.EventsResponse, list []metadata.SegmentName) {
 	const few = 3
 	if len(list) == 0 {

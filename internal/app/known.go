@@ -22,8 +22,8 @@ const (
 	lookupTimeout = time.Second
 )
 
-// knownNodes are the nodes that stood in etcd a moment ago: by their ids, the hosts that
-// their addresses are of. A node that does not serve knows none.
+// knownNodes are the nodes that were registered in etcd at the last look: for each id, the
+// hosts of its address. A node that does not serve knows none.
 type knownNodes struct {
 	hosts atomic.Pointer[map[string][]string]
 }
@@ -34,13 +34,12 @@ func (r *knownNodes) has(id, host string) bool {
 	return hosts != nil && slices.Contains((*hosts)[id], host)
 }
 
-// watchNodes keeps which nodes are registered, while this one serves, until the context
-// ends.
+// watchNodes keeps knownNodes up to date while this node serves, until the context ends.
 func (n *clusterNode) watchNodes(ctx context.Context) error {
 	return clock.Every(ctx, lookEvery, func() error {
 		if n.Node.Status().Self.Role != promote.Primary {
 			n.known.hosts.Store(nil)
-			n.away.look(nil, n.app.clock()) // the primary looks
+			n.away.look(nil, n.app.clock()) // only the primary looks
 			n.missing.look(nil, n.app.clock())
 			return nil
 		}
@@ -73,8 +72,8 @@ func (n *clusterNode) watchComplete(ctx context.Context, nodes []promote.NodeInf
 	n.missing.look(outcome, n.app.clock())
 }
 
-// awayWarnings says which complete nodes are away. Of those that run a member of etcd
-// memberWarnings says it.
+// awayWarnings says which complete nodes are away, except those that run a member of etcd:
+// memberWarnings reports them.
 func awayWarnings(complete []string, list []members.Member, alive func(id string) bool) []string {
 	var away []string
 	for _, id := range complete {
@@ -89,8 +88,8 @@ func awayWarnings(complete []string, list []members.Member, alive func(id string
 		strings.Join(away, ", "), strings.Join(away, " "))}
 }
 
-// hostsOf returns what an address of a node is as a peer; nothing if its name is of
-// nobody.
+// hostsOf returns the hosts of a node's address, as share.Host names them; none if its name
+// cannot be resolved.
 func hostsOf(ctx context.Context, address string) (hosts []string) {
 	name, _, err := net.SplitHostPort(address)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// kvEvents are the changes of keys for those who follow the cache. Nothing of it is
-// there without --enable_kv_events.
+// kvEvents publishes the changes of keys to those who follow the cache. Its fields are zero
+// without --enable_kv_events.
 type kvEvents struct {
 	feed      *kvevents.Feed
 	listener  net.Listener // nil without --kv_events_bind_endpoint
@@ -59,7 +59,8 @@ func (a *App) tenants() (names []string) {
 	return names
 }
 
-// watcher returns who sees the objects of this node's stores come and go; nil for nobody.
+// watcher returns what is called as the objects of this node's stores come and go; nil for
+// nothing.
 func (k *kvEvents) watcher() metadata.Watcher {
 	if k.feed == nil {
 		return nil

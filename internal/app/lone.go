@@ -25,13 +25,13 @@ type loneNode struct {
 	app    *App
 	term   *promote.Term
 	writer *journal.Writer
-	name   string // in place of a journal's: the state ends with this process
+	name   string // stands for a journal's history: the state ends with this process
 }
 
 func newLoneNode(a *App) *loneNode {
 	store := metadata.New(a.options())
-	// The term is the same after a restart, and nothing else is: an id of before would name
-	// another object if ids were given from the first on.
+	// After a restart the term is the same, and the state is gone. If ids began with the
+	// first one again, an id from before the restart would name another object.
 	store.StartIDsAfter(1, rand.Uint64N(metadata.MaxCounter/2))
 	// Without a session there is nothing to notice after a pause of the machine: a
 	// clock that stood still meanwhile only makes leases longer, and is much

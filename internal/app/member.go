@@ -26,13 +26,13 @@ import (
 )
 
 const (
-	joinTimeout = 10 * time.Second // of asking one node; it asks a majority of etcd's members
+	joinTimeout = 10 * time.Second // for the answer of one node, which asks a majority of etcd's members
 	joinPause   = time.Second
-	waitSaid    = 10 * time.Second // between two lines that say what a node waits for
+	waitSaid    = 10 * time.Second // between two log lines that say what a node waits for
 )
 
-// place returns as which member this node's etcd starts: a node without data that is told
-// whom to join asks them until one takes it in, and never founds an etcd beside theirs.
+// place returns the member as which this node's etcd starts. A node without data that is
+// given nodes to join asks them until one takes it in, and never founds an etcd beside theirs.
 func (a *App) place(ctx context.Context, dir string, secrecy etcdserver.TLS) (etcdserver.Member, error) {
 	m := etcdserver.Member{Name: a.cfg.Node.ID, PeerAddr: a.cfg.PeerAddress(), Founds: a.cfg.HA.ClusterInit}
 	if etcdserver.HasData(dir) {
@@ -41,8 +41,8 @@ func (a *App) place(ctx context.Context, dir string, secrecy etcdserver.TLS) (et
 	if err := a.checkPlace(ctx, m, secrecy); err != nil || len(a.cfg.HA.Join) == 0 {
 		return m, err
 	}
-	// Never in plain text if this node has a certificate, as the others have one then: the
-	// join token goes along.
+	// Never in plain text if this node has a certificate, since the request carries the join
+	// token; the others have certificates, too, then.
 	others := &peers{clusterID: a.cfg.HA.ClusterID, nodeID: a.cfg.Node.ID, log: a.log, certs: a.certs}
 	said := make(map[string]string)
 	for {
@@ -70,8 +70,8 @@ func (a *App) place(ctx context.Context, dir string, secrecy etcdserver.TLS) (et
 	}
 }
 
-// checkPlace refuses what would leave a member behind that never starts, or found a second
-// etcd beside that whose member this node was.
+// checkPlace refuses a start that would leave behind a member which never starts, or found a
+// second etcd beside the one of which this node was a member.
 func (a *App) checkPlace(ctx context.Context, m etcdserver.Member, secrecy etcdserver.TLS) error {
 	founds := len(a.cfg.HA.Join) == 0
 	if !founds && !slices.ContainsFunc(a.cfg.HA.Join, func(address string) bool { return address != a.cfg.Node.AdvertiseAddress }) {
@@ -135,8 +135,8 @@ func (a *App) checkJoinToken(shown string) error {
 	return nil
 }
 
-// checkPeer refuses a member that could not talk to this node's, or only in plain text: all
-// are on loopback or none, and all use TLS or none.
+// checkPeer refuses a new member that could not reach this node's member, or only in plain
+// text: either all are on loopback or none, and either all use TLS or none.
 func (a *App) checkPeer(peerURL string) error {
 	u, err := url.Parse(peerURL)
 	if err != nil {
@@ -193,7 +193,7 @@ func (n *clusterNode) AddMember(ctx context.Context, token, name, peerURL string
 	return n.etcdCluster().Add(ctx, name, peerURL)
 }
 
-// RemoveMember takes a member away whose node does not run: at once, or when that joins
+// RemoveMember removes a member whose node does not run: at once, or when that node joins
 // again.
 func (n *clusterNode) RemoveMember(ctx context.Context, name string, replace bool) error {
 	if !n.app.cfg.HA.Members() {
@@ -234,7 +234,8 @@ func memberMessages(list []members.Member, nodes []promote.NodeInfo, witnesses [
 	return messages
 }
 
-// alive tells the members whose nodes are registered, as what they are.
+// alive returns a function that reports whether a node of a name is registered, with
+// metadata or as a witness.
 func alive(nodes []promote.NodeInfo, witnesses []promote.Witness) func(name string) bool {
 	return func(name string) bool {
 		return slices.ContainsFunc(nodes, func(other promote.NodeInfo) bool { return other.ID == name }) ||
@@ -268,8 +269,8 @@ func (n *clusterNode) watchMembers(ctx context.Context, nodes []promote.NodeInfo
 
 var errNotRegistered = errors.New("its node is not registered")
 
-// memberWarnings says which members are away, and when the loss of one more would stop the
-// cluster. An only one is what a cluster begins with.
+// memberWarnings says which members are away, and whether the loss of one more would stop
+// the cluster. A single member is no cause for that: a cluster begins with one.
 func memberWarnings(list []members.Member, alive func(name string) bool) (warnings []string) {
 	var away []string
 	for _, m := range list {

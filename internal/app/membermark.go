@@ -25,8 +25,8 @@ func (a *App) markMember() error {
 	return nil
 }
 
-// mayFound refuses to found an etcd on a node that was a member of another one: that may
-// run without it.
+// mayFound refuses to found an etcd on a node that was a member of one before: that etcd may
+// run without this node.
 func (a *App) mayFound() error {
 	path := a.memberMark()
 	_, err := os.Stat(path)

@@ -25,13 +25,13 @@ const minHeap = 256 << 20 // bytes
 // goPercent is Go's own rule: as much garbage as there is alive.
 const goPercent = 100
 
-// adviseEvery is how often that is looked at: within it a live heap that grows has as much
-// garbage as the rule for a smaller one allows.
+// adviseEvery is how often the setting is adapted. Until then a live heap that grows may have
+// as much garbage as the setting for the smaller one allows.
 const adviseEvery = 100 * time.Millisecond
 
 // adviseCollector adapts the garbage collector's setting to the live heap, unless
-// an operator has set it (GOGC). A change stops the program for a moment, so it leaves
-// out those of less than a sixteenth.
+// an operator has set it (GOGC). A change stops the program for a moment, so it makes none
+// of less than a sixteenth.
 func (a *App) adviseCollector(ctx context.Context) error {
 	if os.Getenv("GOGC") != "" {
 		<-ctx.Done()
@@ -51,7 +51,7 @@ func (a *App) adviseCollector(ctx context.Context) error {
 	}
 }
 
-// shares returns what all peers may have, and one of them.
+// shares returns what all peers together may have, and what one of them may.
 func (a *App) shares() service.Shares {
 	p := a.cfg.Peers
 	bytes := keyBytes(p.KeyBytes, machineMemory())
@@ -74,8 +74,8 @@ func (a *App) shares() service.Shares {
 // addresses (slab.MaxBytes), of which puts leave an eighth free, and pieces take some.
 const maxKeyBytes = 12 << 30
 
-// keyBytes returns how much keys may take, of what is set, 0 for nothing, and of the
-// machine's memory, 0 if it is not known.
+// keyBytes returns how much keys may take. set is the setting, 0 for none; memory is that of
+// the machine, 0 if it is not known.
 func keyBytes(set, memory int64) int64 {
 	if set == 0 {
 		set = memory / 2
@@ -86,8 +86,8 @@ func keyBytes(set, memory int64) int64 {
 	return min(set, maxKeyBytes)
 }
 
-// machineMemory returns how many bytes of memory the machine has, or the control group of
-// this process; 0 if that is not known.
+// machineMemory returns how many bytes of memory the machine has, or this process's control
+// group if that has less; 0 if that is not known.
 func machineMemory() int64 {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {
@@ -103,8 +103,8 @@ func machineMemory() int64 {
 	return all
 }
 
-// gcPercent returns how much garbage may exist, in percent of the live heap: what minHeap
-// leaves, or Go's default if that is more.
+// gcPercent returns how much garbage may exist, in percent of the live heap: as much as fits
+// into minHeap, or Go's default if that is more.
 func gcPercent(live uint64) int {
 	const most = 2000
 	return int(min(most, max(goPercent, minHeap/float64(live)*100-100)))

@@ -47,7 +47,7 @@ func (a *App) newMooncakePorts() error {
 		}
 		m.servers, m.at = append(m.servers, s), append(m.at, a.mooncakeListeners[i])
 	}
-	if a.cfg.HA.Enabled { // each change waits for etcd: a loop would hand it on, which costs more than it saves
+	if a.cfg.HA.Enabled { // each change waits for etcd, so an event loop would hand it on: that costs more than it saves
 		for _, s := range m.servers {
 			s.Loops = -1
 		}

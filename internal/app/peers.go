@@ -62,8 +62,8 @@ func (p *peers) dial(address string) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// eitherTo returns what connects to a node by the addresses that its name has. The
-// certificate is for the name.
+// eitherTo returns a dialer that gRPC calls with the addresses to which a node's name
+// resolves. The certificate is checked against the name.
 func (p *peers) eitherTo(name string) func(ctx context.Context, address string) (net.Conn, error) {
 	return func(ctx context.Context, address string) (net.Conn, error) {
 		host, _, err := net.SplitHostPort(name)

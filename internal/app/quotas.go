@@ -60,7 +60,7 @@ func parseQuotas(b []byte) ([]metadata.TenantQuota, error) {
 	return list, nil
 }
 
-// quotaBytes reads a whole number with a unit, B unless it says another one.
+// quotaBytes reads a whole number with an optional unit; without one it counts bytes.
 func quotaBytes(text string) (uint64, error) {
 	digits := strings.TrimRight(text, "KMGTB")
 	unit, known := map[string]uint64{"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}[text[len(digits):]]

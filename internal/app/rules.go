@@ -14,8 +14,8 @@ import (
 const rulesEvery = 5 * time.Second
 
 // raiseRules puts the newest rules in force that every node knows. It ends when
-// there are none that are newer, or with the context. A node of an older version
-// that comes later refuses the journal, and says so.
+// these are the newest that this program knows, or with the context. A node of an
+// older version that comes later refuses the journal, and says so.
 func (a *App) raiseRules(ctx context.Context, t *promote.Term) error {
 	for a.raise(ctx, t) < metadata.NewestRules {
 		if err := clock.Sleep(ctx, rulesEvery); err != nil {
@@ -52,7 +52,7 @@ func (a *App) settle(ctx context.Context, t *promote.Term, master *service.Maste
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	if a.raise(ctx, t) == metadata.NewestRules {
-		_ = master.SeedQuotas(ctx, a.log) // goes on behind the first answer
+		_ = master.SeedQuotas(ctx, a.log) // another call goes on with it after the first answer
 	}
 }
 

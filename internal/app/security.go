@@ -54,8 +54,8 @@ func (a *App) credentials() credentials.TransportCredentials {
 	return rpc.Credentials(a.certs.Server(clients), a.cfg.Security.Required)
 }
 
-// httpTLS is what HTTP is served with; nil for plain text. Those who scrape metrics and
-// ask for health have no certificate.
+// httpTLS is the configuration of HTTP; nil for plain text. Clients need no certificate:
+// those that scrape metrics or check the health have none.
 func (a *App) httpTLS() *tls.Config {
 	if !a.cfg.Security.OnlyTLS() {
 		return nil
@@ -97,8 +97,8 @@ func (a *App) etcdAccess() (access etcdclient.Access, err error) {
 	return access, nil
 }
 
-// ownEtcdTLS is what this node demands of the etcd in this process. That listens on loopback
-// mostly, and its certificate need have the advertised host alone.
+// ownEtcdTLS is the configuration for calls to the etcd in this process. That etcd mostly
+// listens on loopback, and its certificate need name only the advertised host.
 func (a *App) ownEtcdTLS() *tls.Config {
 	hosts := make([]string, 0, 2)
 	for _, address := range []string{a.cfg.HA.EtcdListen, a.cfg.Node.AdvertiseAddress} {
@@ -109,8 +109,8 @@ func (a *App) ownEtcdTLS() *tls.Config {
 	return a.certs.ClientOfOwn(hosts...)
 }
 
-// allowed lets through only who may use Mooncake's protocol, for what has no more
-// protection than that.
+// allowed lets only those addresses through that may use Mooncake's protocol, for handlers
+// that have no other protection.
 func (a *App) allowed(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if peer, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !a.cfg.Allows(peer.Addr()) {

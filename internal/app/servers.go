@@ -59,7 +59,7 @@ func (a *App) serveHTTP(ctx context.Context) error {
 	})
 }
 
-// serveAPI is serveHTTP with what a witness has as well.
+// serveAPI serves HTTP with the settings that nodes and witnesses have in common.
 func (a *App) serveAPI(ctx context.Context, api httpapi.API) error {
 	api.Gate, api.Log, api.Callers, api.Hosts, api.Pprof = a.gate, a.log, a.callers, a.cfg.Security.HTTPHosts, a.cfg.Debug.Pprof
 	server := httpapi.NewServer(api.Handler(), a.connections.http, a.httpTLS(), a.log.With().Str("part", "http").Logger())
@@ -75,8 +75,8 @@ func (a *App) newMetadataStore(etcd *etcdConn) metaserver.Store {
 	return metaserver.NewEtcd(etcd.journal, a.cfg.HA.EtcdPrefix, a.cfg.HA.ClusterID, full)
 }
 
-// forgetMetadata returns what deletes the published metadata of a client that expired;
-// nil for nothing. The keys have the prefix that Mooncake's programs give them.
+// forgetMetadata returns a function that deletes the published metadata of a client that
+// expired; nil if that is off. The keys have the prefix that Mooncake's programs give them.
 func (a *App) forgetMetadata() func(ctx context.Context, names []string) {
 	if !a.cfg.Listen.Metadata || !a.cfg.Listen.MetadataCleanup {
 		return nil

@@ -28,7 +28,7 @@ type view struct {
 	members           []members.Member // of the nodes' own etcd
 	headErr, nodesErr error
 	size, quota       uint64        // of etcd's database
-	paused            time.Duration // for how long automatic takeover still is
+	paused            time.Duration // for how long automatic takeover is still paused; 0 if it is not
 }
 
 // look reads from etcd, concurrently, what a status shows.
@@ -39,7 +39,7 @@ func (n *clusterNode) look(ctx context.Context) view {
 	var asks sync.WaitGroup
 	asks.Go(func() { v.head, v.headErr = n.reader.Head(ctx) })
 	asks.Go(func() { v.nodes, v.nodesErr = n.Nodes(ctx) })
-	asks.Go(func() { v.complete, _ = n.CompleteNodes(ctx) }) // without an answer the nodes are unknown, too, and said to be
+	asks.Go(func() { v.complete, _ = n.CompleteNodes(ctx) }) // if that fails, so does Nodes, whose error is shown
 	asks.Go(func() { v.size, v.quota = n.etcd.sizes(ctx) })
 	if n.app.cfg.HA.Members() {
 		asks.Go(func() { v.witnesses, _ = n.Witnesses(ctx) })
@@ -73,7 +73,7 @@ func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
 	if s.Obstacle != nil {
 		st.NotServingReason, st.NotServingHelp = s.Obstacle.Reason, s.Obstacle.Help
 	}
-	// A node that is fenced or hands over still is the elected one, and serves nobody.
+	// A node that is fenced or hands over is still the elected one, but serves nobody.
 	if l := s.Leader; l.State == promote.Serving && (l.NodeID != n.ID || s.Self.Role == promote.Primary) {
 		st.LeaderNodeId, st.LeaderAddress = l.NodeID, l.RPC
 	}
@@ -109,7 +109,7 @@ func (n *clusterNode) journalMessage(head journal.Head, s promote.Status, v view
 
 // allWarnings returns what is wrong with the node and its cluster.
 func (n *clusterNode) allWarnings(st *pb.StatusResponse, s promote.Status, v view) (list []string) {
-	if err := v.nodesErr; err != nil { // the head may be there, and nobody can read it
+	if err := v.nodesErr; err != nil { // not headErr: etcd may answer with a head that cannot be read
 		list = append(list, "etcd does not answer: "+err.Error())
 	}
 	list = append(list, pauseWarnings(v.paused)...)
@@ -165,7 +165,7 @@ func (n *clusterNode) warnings(st *pb.StatusResponse, nodesKnown bool) (list []s
 	return list
 }
 
-// silenceWarnings says which clients only live because many are silent.
+// silenceWarnings says how many silent clients are kept only because many are silent at once.
 func (a *App) silenceWarnings() []string {
 	m, err := a.gate.Master()
 	if err != nil || m.Liveness.Held() == 0 {

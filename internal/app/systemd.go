@@ -12,13 +12,13 @@ import (
 	"github.com/understudy-store/understudy/internal/clock"
 )
 
-// notifyEvery is how often systemd hears of this node, unless its watchdog wants more.
+// notifyEvery is how often this node reports to systemd, unless the watchdog needs more.
 const notifyEvery = time.Second
 
 // notifySystemd reports to the systemd that started this process, if one did: that
-// the node is ready, which is once it serves or could take over; what it does; and
-// that it is alive. The latter needs the locks of the node and of its state, so that
-// the watchdog ends a node that hangs.
+// the node is ready, which it is once it serves or could take over; what it does; and
+// that it is alive. Before the last it takes the locks of the node and of its state, so
+// that the watchdog ends a node that hangs.
 func (a *App) notifySystemd(ctx context.Context) error {
 	if os.Getenv("NOTIFY_SOCKET") == "" {
 		<-ctx.Done()

@@ -15,7 +15,7 @@ import (
 
 // A waiting answers over HTTP while a node waits for the members of etcd, which may take
 // as long as its operators like: the process lives, is not ready, and says what it waits
-// for. Nothing is answered over gRPC: a client shall go on to a node that knows more.
+// for. It answers nothing over gRPC, so that clients go on to a node that knows more.
 type waiting struct {
 	reason   atomic.Pointer[string]
 	listener net.Listener // on the socket of the server that is to come
@@ -45,8 +45,8 @@ func (w *waiting) say(reason string) { w.reason.Store(&reason) }
 
 func (w *waiting) close() { _ = w.listener.Close() }
 
-// answer answers until it is told to end. Where not everybody may know all, the reason
-// stays in the log: it names other nodes.
+// answer answers until end is called. Where HTTP is restricted, it leaves out the reason,
+// which names other nodes and is in the log.
 func (w *waiting) answer(a *App) (end func()) {
 	guarded := a.callers != nil || len(a.cfg.Security.HTTPHosts) > 0
 	server := httpapi.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {

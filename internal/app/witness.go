@@ -67,7 +67,8 @@ func (a *App) newWitness(etcd *etcdConn) *witness {
 	return w
 }
 
-// key is what the other nodes' status and masterctl doctor know the witness by.
+// key is the witness's registration, which the status of other nodes and masterctl doctor
+// read.
 func (w *witness) key() promote.WitnessKey {
 	a := w.app
 	return promote.WitnessKey{
@@ -98,8 +99,8 @@ func (w *witness) node() httpapi.Node {
 }
 
 // makeSpace defragments the witness's member when it is nearly full, until the context ends.
-// Who compacts is the primary, or without one the node whose member leads etcd: so a witness
-// does not go on leading an etcd that is full.
+// The primary compacts, or without one the node whose member leads etcd. So a witness does
+// not go on leading an etcd that is full: it has another member lead (yield).
 func (w *witness) makeSpace(ctx context.Context) error {
 	if w.app.cfg.Journal.Compact == config.CompactOff {
 		<-ctx.Done()
