@@ -35,9 +35,9 @@ const (
 )
 
 // New returns a connection to the given endpoints. It does not wait for one of
-// them to answer. Of several it uses one, the first for a start, and moves on
-// when that does not answer, to a new connection if there is but one; Endpoints returns
-// the one in use.
+// them to answer. It uses one of them, at first the first one, and moves on when
+// that does not answer: with a single endpoint, to a new connection. Endpoints
+// returns the one in use.
 func New(endpoints []string) (*clientv3.Client, error) {
 	return Connect(endpoints, Access{}, nil)
 }
@@ -45,8 +45,8 @@ func New(endpoints []string) (*clientv3.Client, error) {
 // Access is what etcd demands of clients. The zero value is for one that demands nothing.
 type Access struct {
 	TLS *tls.Config // nil for plain text
-	// Renewed returns what TLS is by now, with other authorities perhaps: it is asked for each
-	// connection. nil if it stays as it is.
+	// Renewed returns the present TLS, perhaps with other authorities; it is called for each
+	// connection. nil if TLS stays as it is.
 	Renewed        func() *tls.Config
 	User, Password string
 }
@@ -100,9 +100,9 @@ func connect(endpoints []string, access Access, log *slog.Logger) (*members, err
 // checkKey is read to see whether etcd answers. Nobody writes it.
 const checkKey = "understudy-check"
 
-// answered reports whether a read of the check key shows that etcd works: a user need not
-// be allowed to read it, and a member that has begun anew does not know the tokens that it
-// gave out before. It refuses after it has asked the leader.
+// answered reports whether a read of the check key shows that etcd works. A refusal does,
+// since etcd asks the leader before it refuses: a user may not be allowed to read the key, and
+// a member that has restarted does not know the tokens that it gave out before.
 func answered(err error) bool {
 	err = rpctypes.Error(err)
 	return err == nil || errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrInvalidAuthToken) || errors.Is(err, rpctypes.ErrAuthOldRevision)

@@ -23,7 +23,7 @@ import (
 )
 
 // callTimeout is how long a call may take before the client asks whether the member in use
-// is there at all. The attempts of callers last longer, but for the first attempt of a
+// is there at all. The attempts of callers last longer, except the first attempt of a
 // commit with a short serve window.
 const callTimeout = 500 * time.Millisecond
 
@@ -35,13 +35,13 @@ const probeTimeout = 500 * time.Millisecond
 // opens a stream: for each keepalive of a session.
 const tokenTime = 10 * time.Second
 
-// headStart is how much later than another one the member in use may answer them.
+// headStart is how much later than another member the one in use may answer a probe.
 const headStart = 100 * time.Millisecond
 
 // members keeps a client on one of the members of etcd, and moves it when that one does
 // not answer. clientv3 by itself takes them in turn, so one member that hangs would delay
-// every second or third call until its timeout; and of a connection on which packets are
-// lost without a word it learns only by gRPC's keepalive.
+// every second or third call until its timeout; and it learns only by gRPC's keepalive that a
+// connection silently loses packets.
 //
 // When a call has had no answer for a while, the client reads over the connection in use,
 // and over a new one to each other member, or to the same one if there is no other. If
@@ -54,7 +54,7 @@ const headStart = 100 * time.Millisecond
 type members struct {
 	all    []string
 	client *clientv3.Client
-	there  atomic.Bool // the client: it asks for a user's token while it is made
+	there  atomic.Bool // client is set: while it is made, it asks for a user's token
 	clock  clock.Clock
 	log    *slog.Logger
 
@@ -128,7 +128,7 @@ func (m *members) use(at int) {
 	}
 }
 
-// move moves the client if that is the choice, from the member in use.
+// move moves the client from the member in use, if choose says so.
 func (m *members) move(choose func(from int) (to int, leave bool)) {
 	begun := m.clock()
 	m.mu.Lock()
@@ -154,7 +154,7 @@ func (m *members) move(choose func(from int) (to int, leave bool)) {
 	}
 }
 
-// A probe is the answer of a member, or that it has none.
+// A probe says whether a member answers.
 type probe struct {
 	at    int
 	inUse bool // over the connection in use
@@ -247,7 +247,7 @@ func (m *members) inUse(cc *grpc.ClientConn) bool {
 	return m.there.Load() && cc == m.client.ActiveConnection()
 }
 
-// authenticate has etcd give out a token, unless there is a young one.
+// authenticate gets a new token from etcd, unless the last one is younger than tokenTime.
 func (m *members) authenticate(reply *pb.AuthenticateResponse, invoke func() error) error {
 	m.mu.Lock()
 	token, since := m.token, m.since

@@ -14,9 +14,9 @@ import (
 // one. They dial a member that is away ten times a second.
 const ClaimWait = time.Second
 
-// CheckUnclaimed reports whether a new member can listen at its peer address, and whether
-// members of an etcd call it there within a time: then it was one of theirs, and lost its
-// data. It must not found a second etcd beside them.
+// CheckUnclaimed fails if a new member cannot listen at its peer address, or if members of an
+// etcd dial it there within wait: then it was one of them, and has lost its data. It must not
+// found a second etcd beside theirs.
 func CheckUnclaimed(ctx context.Context, peerAddr string, secrecy TLS, wait time.Duration) error {
 	l, err := net.Listen("tcp", peerAddr)
 	if err != nil {

@@ -66,7 +66,7 @@ type Settings struct {
 	// etcd's default, 2 GiB.
 	QuotaBytes int64
 
-	// TLS is what clients are served with, whose certificates must come from its CA.
+	// TLS has the certificate for serving clients, and the CA that theirs must come from.
 	// etcd reads the files at each connection. Default: plain text.
 	TLS TLS
 
@@ -145,8 +145,8 @@ func (s Settings) embedConfig() *embed.Config {
 
 // checkMembers refuses the data of one of several members, unless it is started
 // with a peer port. etcd would take it without a word and, unable to reach the
-// others, wait for a leader for ever. It also refuses those of an only member that
-// is to be one of several: it would be a second etcd beside theirs.
+// others, wait for a leader for ever. It also refuses the data of a single member that
+// is to join others: it would run a second etcd beside theirs.
 func (s *Server) checkMembers(stored []*membership.Member) error {
 	switch {
 	case len(stored) == 1 && stored[0].ID == s.etcd.Server.MemberID() && s.Member.Name != "" && !s.Member.Founds:

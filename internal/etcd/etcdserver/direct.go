@@ -78,8 +78,8 @@ func newDirectCalls() *directCalls {
 	return c
 }
 
-// begin begins a call, which is under way until it is said to be done. Its context ends
-// when the server closes.
+// begin begins a call, which is under way until end is called. Its context ends when the
+// server closes.
 func (c *directCalls) begin(caller context.Context) (ctx context.Context, end func(), err error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

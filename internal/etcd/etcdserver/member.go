@@ -16,7 +16,7 @@ import (
 )
 
 // Ticks of raft of one of several members. A dead leader is replaced after half a second
-// to one second. Of these ticks the shortest lease is 1 s.
+// to one second. With these ticks the shortest TTL of a lease is 1 s.
 const (
 	memberHeartbeat = 50 * time.Millisecond
 	memberElection  = 500 * time.Millisecond
@@ -67,8 +67,8 @@ func (m Member) configure(c *embed.Config, secrecy TLS) {
 		c.PeerTLSInfo = secrecy.info()
 	}
 	c.TickMs, c.ElectionMs = uint(memberHeartbeat.Milliseconds()), uint(memberElection.Milliseconds())
-	// A follower further behind gets the database as a snapshot, and one that gets two of
-	// them in short order may panic (etcd issue 18055): fewer than etcd's default are too few.
+	// A follower further behind gets the database as a snapshot. One that gets two of them in
+	// short order may panic (etcd issue 18055), so etcd keeps its default number of entries.
 	c.SnapshotCatchUpEntries = embed.NewConfig().SnapshotCatchUpEntries
 }
 
@@ -98,8 +98,8 @@ func (s *Server) Join(ctx context.Context) error {
 	return s.move(ctx)
 }
 
-// move has the others reach this member at its address of now, if it has another one in
-// their list: it may have been a lone server.
+// move changes this member's peer address in the list of members, if it has another one
+// now: it may have been a lone server.
 func (s *Server) move(ctx context.Context) error {
 	etcd, want := s.etcd.Server, []string{PeerURL(s.Member.PeerAddr, s.TLS)}
 	self := etcd.Cluster().Member(etcd.MemberID())

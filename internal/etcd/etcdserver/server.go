@@ -31,7 +31,7 @@ type Server struct {
 	muted    atomic.Bool // drops etcd's log entries; set while it is closed
 	direct   *directCalls
 	stale    chan string // yields once what raft found if the data are an old copy
-	hangs    atomic.Bool // since then: raft has ended, and the server would wait for it
+	hangs    atomic.Bool // set then: raft has ended, and the server would wait for it
 
 	// registered yields etcd's gRPC server when the member is ready and about
 	// to accept clients.

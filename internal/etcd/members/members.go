@@ -1,9 +1,9 @@
-// Package members changes of which members the nodes' own etcd consists: each node runs
+// Package members adds, replaces and removes members of the nodes' own etcd: each node runs
 // one. A member joins without a vote, as a learner; package etcdserver has it vote when it
 // has caught up.
 //
-// It must never take away a member that runs, nor one that a majority needs, which etcd
-// refuses.
+// It must never remove a member that runs. etcd itself refuses to remove one that a
+// majority needs.
 package members
 
 import (
@@ -65,7 +65,7 @@ type Cluster struct {
 	Replaced string
 	// Alive returns which nodes run, by what they have registered; nil if nobody knows.
 	Alive func(ctx context.Context) (func(name string) bool, error)
-	// TLS is what members are asked with whether they run; nil for plain text.
+	// TLS is for asking members whether they run; nil for plain text.
 	TLS *tls.Config
 }
 
@@ -120,7 +120,7 @@ func add(ctx context.Context, client *clientv3.Client, peerURL string) ([]Member
 	return listOf(resp.Header, resp.Members), nil
 }
 
-// makeRoom takes a member away in whose place a node joins, if an operator said that it may.
+// makeRoom removes the member in whose place a node joins, if an operator has allowed that.
 func (c Cluster) makeRoom(ctx context.Context, m Member, name string) error {
 	key := c.Replaced + m.Name
 	get, cancel := context.WithTimeout(ctx, timeout)
@@ -140,7 +140,8 @@ func (c Cluster) makeRoom(ctx context.Context, m Member, name string) error {
 	return nil
 }
 
-// key is what the key of a member that may be replaced has: others of its name may not.
+// key is the value of the key that lets a member be replaced: its id, so that no later member
+// of the same name may be.
 func (m Member) key() string { return strconv.FormatUint(m.id, 16) }
 
 // Replace lets a node that has lost its data join anew under the name of a member that is
