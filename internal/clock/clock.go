@@ -1,7 +1,8 @@
 // Package clock is the only place that reads clocks for decisions. Durations
 // and deadlines are measured on CLOCK_BOOTTIME, which goes on while a machine
 // is paused or asleep, so that a node that was stopped notices. Wall time is
-// for logs and display only, and never crosses a wire or enters the state.
+// for logs and for what others display, and for the dates in certificates. It
+// never enters the state, and no promise depends on it.
 package clock
 
 import (
@@ -52,8 +53,8 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Every calls f again and again, a time apart and for the first time after one,
-// until f fails or the context ends. It returns the error of either.
+// Every calls f once in each d, for the first time after one d, until f fails or the
+// context ends. It returns the error of either.
 func Every(ctx context.Context, d time.Duration, f func() error) error {
 	tick := time.NewTicker(d)
 	defer tick.Stop()
