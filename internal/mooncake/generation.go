@@ -173,7 +173,7 @@ func call[R any](b *builder, name string, args structpack.Codec[Args], result st
 	return c
 }
 
-// args packs arguments: a tuple, but one alone as it is, and none as nothing.
+// args packs several arguments as a tuple, a single one as itself, and none as nothing.
 func args(members ...structpack.Member[Args]) structpack.Codec[Args] {
 	c := structpack.Struct(members...)
 	switch len(members) {
@@ -185,7 +185,7 @@ func args(members ...structpack.Member[Args]) structpack.Codec[Args] {
 	return c
 }
 
-// withTenant is args with the tenant in the end, where the generation has it.
+// withTenant is args with the tenant as the last argument, where the generation has it.
 func (b *builder) withTenant(members ...structpack.Member[Args]) structpack.Codec[Args] {
 	if b.fields.Tenants {
 		members = append(members, argTenant)

@@ -17,11 +17,11 @@ const (
 	// the largest requests. With what the collector has not freed yet it is several
 	// times as much.
 	BudgetBytes = 64 << 20
-	// answerFactor is how many bytes of an answer a byte of a large request is taken
-	// to ask for, until the answer is there. A key of 40 bytes has a replica list of
+	// answerFactor is how many bytes of answer a byte of a large request is assumed to
+	// ask for, until the answer is there. A key of 40 bytes has a replica list of
 	// some 300.
 	answerFactor = 16
-	// unknownAnswers is how many calls make an answer at a time whose size nobody knows.
+	// unknownAnswers is how many calls at a time make an answer of unknown size.
 	unknownAnswers = 2
 	// An eighth of the budget is for hosts with no more than fewBytes.
 	fewBytes = 1 << 20
@@ -34,7 +34,7 @@ const (
 	largestShare = 4
 )
 
-// ErrBusy means that a peer would take memory that others have.
+// ErrBusy means that others have the memory that a peer needs.
 var ErrBusy = errors.New("too many large requests and answers are under way")
 
 // ErrLargeAnswer means that an answer has more bytes than one host may have of the budget.
@@ -83,9 +83,9 @@ func (s *share) await(ctx context.Context, body uint32, limit time.Duration) err
 	return nil
 }
 
-// reserve waits until an answer of unknown size may be made. That is not while earlier
-// answers to its host, which are not read, take all that it may have: a further one would be
-// made for nothing. The places are apart from the bytes, so that it holds up no request of
+// reserve waits until an answer of unknown size may be made. While unread answers to its host
+// take all that the host may have, it may not: a further one would be made for nothing. Places
+// are counted apart from bytes, so that a call that waits for a place holds up no request of
 // known size.
 func (s *share) reserve(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -103,8 +103,8 @@ func (s *share) reserve(ctx context.Context, limit time.Duration) error {
 	return nil
 }
 
-// grow takes what an answer of so many bytes needs, before it is made. It waits for nothing:
-// what the call has already, others may wait for.
+// grow takes what an answer of n bytes needs, before the answer is made. It never waits,
+// since others may wait for what the call has already.
 func (s *share) grow(n int64) error {
 	most := s.budget.bytes.Peer
 	switch {
@@ -121,7 +121,7 @@ func (s *share) grow(n int64) error {
 	return nil
 }
 
-// become makes the share one of so many bytes, of an answer that is there.
+// become sets the share to n bytes, the size of an answer that has been made.
 func (s *share) become(n int64) error {
 	if s.unknown {
 		s.unknown = false

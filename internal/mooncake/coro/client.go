@@ -35,7 +35,7 @@ type Client struct {
 	seq uint32
 
 	mu       sync.Mutex // guards what follows, against a context that ends
-	calls    uint64     // that a context might have ended
+	calls    uint64     // so far, of those that a context may end
 	underWay uint64     // the number of such a call, 0 for none
 	wasCut   bool       // the connection has a deadline, which is over
 }
@@ -136,8 +136,8 @@ func (c *Client) cut(number uint64) {
 	}
 }
 
-// over ends the time in which a call can be cut. If it was too late for that, the
-// connection is as good as before.
+// over ends the time in which a call can be cut. If a cut came too late to end the
+// call, the connection is as good as before.
 func (c *Client) over(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

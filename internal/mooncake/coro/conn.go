@@ -21,7 +21,7 @@ import (
 const readBuffer = 4 << 10
 
 // waitWorth is how long a request must have waited for those before it to be
-// given less time: shorter ones are not worth a deadline.
+// given less time: shorter waits are not worth a deadline.
 const waitWorth = 10 * time.Millisecond
 
 // A Conn is one connection to a server.
@@ -31,7 +31,7 @@ type Conn struct {
 	socket  *socket // that nc is, of a loop; nil without one
 	in      *bufio.Reader
 	out     *outbox
-	arrived time.Duration // by the server's clock: when the network was last waited for
+	arrived time.Duration // by the server's clock: when a wait for the network last ended
 	handler Handler
 	share   share
 	inPlace bool  // a loop has it: see turn
@@ -69,7 +69,7 @@ func (c *Conn) PeerGone() bool {
 // SmallAnswer is how many bytes of an answer, about, need no room.
 const SmallAnswer = maxOut
 
-// Room takes what this call needs to make an answer of so many bytes, about. It may be asked
+// Room takes the memory that this call needs for an answer of about n bytes. It may be called
 // again as the answer grows. Errors: ErrLargeAnswer; nowait.Err on a loop, where only small
 // answers are made; ErrBusy while others have the memory.
 func (c *Conn) Room(n int) error {
@@ -124,7 +124,7 @@ func (c *Conn) run() {
 	c.serve()
 }
 
-// serve answers requests until there are none for now, and the loop waits for more; or
+// serve answers requests until there are none for now, so that the loop waits for more, or
 // until the connection ends.
 func (c *Conn) serve() {
 	if errors.Is(c.answerAll(), errRests) {

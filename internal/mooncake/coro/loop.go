@@ -27,14 +27,14 @@ type loop struct {
 
 	mu      sync.Mutex // guards sockets and added
 	sockets map[int32]*socket
-	added   int32 // sockets so far, from the start again after very many
+	added   int32 // sockets so far; it may wrap around
 
-	again []*socket // have more to read, though no event will say so; the loop's own
+	again []*socket // these have more to read, though no event will say so; only the loop uses it
 }
 
-// loopCount is how many loops a server has. One answers what a processor can. They
-// leave a processor to all else: the runtime gives a processor that waits in epoll
-// to others only after a while.
+// loopCount returns how many loops a server has: one for each two processors. A loop
+// can keep one of them busy, and the other is left for all else: the runtime gives a
+// processor that waits in epoll to others only after a while.
 func loopCount() int { return runtime.GOMAXPROCS(0) / 2 }
 
 // newLoop starts a loop. fail is called when it cannot go on, which no peer can

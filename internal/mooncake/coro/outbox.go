@@ -43,7 +43,7 @@ func newOutbox(nc net.Conn, clk clock.Clock, limit time.Duration) *outbox {
 	return o
 }
 
-// add makes answers ready: all that were, with some appended.
+// add replaces the answers that are ready by the same ones with some appended.
 func (o *outbox) add(ready []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -61,8 +61,8 @@ func (o *outbox) hold() {
 	}
 }
 
-// late sends what is ready, as a rule during a call. The timer is not stopped for
-// answers that are sent before it fires: that costs more than they do.
+// late, which the timer calls, sends what is ready, usually during a call. When answers
+// are sent earlier the timer runs on: to stop it costs more than to let it fire.
 func (o *outbox) late() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

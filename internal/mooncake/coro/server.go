@@ -25,14 +25,14 @@ type Handler interface {
 	// has already: the network may be sending it.
 	Call(ctx context.Context, function uint32, body string, reply []byte) ([]byte, error)
 	// Delivered is called when the answers so far have been handed to the
-	// network, or cannot be, and when the connection ends: of reply, as Call
-	// returned it, so many bytes have gone. What ends behind them reaches nobody.
-	// Some may have gone long before, during a later call.
+	// network, or cannot be, and when the connection ends. sent is how many bytes
+	// of reply, as Call returned it, have gone: an answer that ends behind them
+	// reaches nobody. Some may have gone long before, during a later call.
 	Delivered(sent int)
-	// Quick reports whether calls of a function that are small take microseconds, and
-	// fail with nowait.Err where they would wait in a context that says so (package
-	// nowait). Such a call is made on the loop that serves many connections. After that
-	// error, before which it must have changed nothing, it is made again without haste.
+	// Quick reports whether small calls of a function take microseconds, and fail with
+	// nowait.Err if they would have to wait in a context that forbids that (package
+	// nowait). Such a call is made on the loop, which serves many connections. If it fails
+	// with that error, it must have changed nothing: it is made again on a goroutine.
 	Quick(function uint32) bool
 	// Close is called last.
 	Close()
@@ -55,7 +55,7 @@ type Limits struct {
 	Call time.Duration
 }
 
-// DefaultCall ends a call a little before its client does, which waits for 30 s.
+// DefaultCall ends a call a little before its client gives up, after 30 s.
 const DefaultCall = 25 * time.Second
 
 func (l Limits) withDefaults() Limits {
@@ -81,7 +81,7 @@ type Server struct {
 	// (Linux): 0 for one for each two processors, fewer for none. Without a loop each
 	// connection has a goroutine of its own.
 	Loops int
-	Log   *slog.Logger // of what peers do wrong, at any rate: who takes it limits it
+	Log   *slog.Logger // of what peers do wrong; its handler must limit the rate
 
 	ending context.Context // ends when the server begins to stop
 	end    context.CancelFunc
@@ -151,8 +151,8 @@ func (s *Server) listen(l net.Listener) bool {
 	return true
 }
 
-// accept begins a connection, or closes it if the server stops. How many there may be
-// is the listener's to say.
+// accept begins a connection, or closes it if the server stops. The listener bounds how
+// many there may be.
 func (s *Server) accept(nc net.Conn) {
 	s.mu.Lock()
 	if s.ending.Err() != nil {
@@ -207,7 +207,7 @@ func (s *Server) endLoops() {
 	s.loops = nil
 }
 
-// Disconnect closes all connections of now, in the middle of what they do.
+// Disconnect closes all present connections, in the middle of what they do.
 func (s *Server) Disconnect() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -22,12 +22,12 @@ type socket struct {
 	loop   *loop
 	fd     int
 	number int32    // among the loop's sockets of all time
-	place  net.Conn // that it was; closed but for its place among its listener's connections
+	place  net.Conn // the original one, closed, but still counted among its listener's connections
 	local  net.Addr
 	peer   net.Addr
 
-	drained bool  // there was no more to read, and no event since; of whoever has the socket
-	failed  error // of reading; of whoever has the socket
+	drained bool  // there was no more to read, and no event since; for whoever has the socket
+	failed  error // of reading; for whoever has the socket
 
 	readable, writable chan struct{} // one signal at most: it is worth another try
 
@@ -40,8 +40,8 @@ type socket struct {
 	readBy, writeBy time.Time
 }
 
-// newSocket takes a connection from the runtime's poller to a loop. The caller has it.
-// It returns nil for a connection of another kind, or without files for it.
+// newSocket moves a connection from the runtime's poller to a loop. The caller has it then.
+// It returns nil for a connection of another kind, or if there is no file descriptor left.
 func newSocket(c *Conn, nc net.Conn, l *loop) *socket {
 	inner := nc
 	if wrapper, ok := nc.(interface{ NetConn() net.Conn }); ok {

@@ -50,7 +50,7 @@ func (c *Conn) turn() turnEnd {
 			case errors.Is(err, errWouldBlock):
 				return c.turned(turnRests)
 			case err != nil:
-				return c.turned(turnWaits) // and finds it again
+				return c.turned(turnWaits) // the goroutine will meet the error again
 			}
 			continue
 		}

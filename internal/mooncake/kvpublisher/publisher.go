@@ -3,9 +3,9 @@
 //
 // Only the node that serves publishes. A batch has a number; a gap between two means
 // that a subscriber may have missed something. The numbers of a later term are above
-// those of an earlier one. What a new primary does not know its predecessor to have
-// published it publishes again; if it does not know enough for that, it begins with an
-// event that clears everything, and publishes all keys.
+// those of an earlier one. A new primary publishes again what its predecessor may not have
+// published. If it does not know enough for that, it begins with an event that clears
+// everything, and publishes all keys.
 package kvpublisher
 
 import (
@@ -119,13 +119,13 @@ func (p *Publisher) Publish(ctx context.Context, term metadata.Term) error {
 type termOf struct {
 	*Publisher
 	number, event uint64 // of the last batch and event
-	// tenants are those whose keys were cleared since all of it began anew; nil before
-	// that.
+	// tenants are those whose keys were cleared since clear was last called; nil before
+	// the first time.
 	tenants map[string]bool
 }
 
-// clear publishes that nothing is stored. Events that clear are of one tenant each;
-// those of tenants that come later stand before their first key.
+// clear publishes that nothing is stored, with one event for each tenant. For a tenant
+// that appears later, publish does that before its first key.
 func (t *termOf) clear() {
 	t.tenants = make(map[string]bool)
 	var list []change
@@ -166,7 +166,7 @@ func (t *termOf) send(batch []change) {
 			}
 		}
 	}
-	if !t.Format.ObjectKey { // then nothing tells what an event is about that has no hash
+	if !t.Format.ObjectKey { // without the key, an event without a hash names no object
 		kept := batch[:0]
 		for _, c := range batch {
 			if c.kind == cleared || c.hashed {

@@ -9,7 +9,7 @@
 //     connection. So PutStart, PutRevoke, Remove and their batches are not
 //     repeated once an attempt may have been applied: they end with
 //     errs.Unresolved, also when the primary hands over. Reads, mounts and PutEnd
-//     do the same twice, and are repeated.
+//     are idempotent, and are repeated.
 //   - PutEnd and PutRevoke name a key, not a put: they mean whatever this client
 //     has reserved there, so it must not put one key twice at the same time. An
 //     object's id is in the answers, but only because Understudy's master gives it

@@ -52,8 +52,8 @@ func as[Q, P any](f func(a *attempt, q *Q, p *P) error) method {
 	return func(a *attempt, req, resp any) error { return f(a, req.(*Q), resp.(*P)) }
 }
 
-// plain is the method of a call that readArgs has the arguments of and that
-// returns nothing.
+// plain is the method of a call whose arguments readArgs reads, and which returns
+// nothing.
 func plain(call func(*mooncake.Generation) mooncake.Call[mooncake.Done]) method {
 	return func(a *attempt, _, _ any) error {
 		_, err := ask(a, call(a.generation))
@@ -61,9 +61,9 @@ func plain(call func(*mooncake.Generation) mooncake.Call[mooncake.Done]) method 
 	}
 }
 
-// readArgs reads the arguments that many calls have alike. It refuses a request
-// about another tenant than the default one where it cannot name it: it would be
-// about the keys of the default one.
+// readArgs reads the arguments that many calls have in common. It refuses a request
+// for another tenant than the default one if the generation's messages cannot name
+// it: the call would be about the keys of the default one.
 func (a *attempt) readArgs(req any) (err error) {
 	a.args.Tenant = tenantOf(req)
 	if q, ok := req.(interface{ GetClientId() string }); ok {

@@ -122,14 +122,14 @@ func (p *pool) connect(ctx context.Context) (*Conn, error) {
 	return c, nil
 }
 
-// dialOnce is Dial, for as long as it is worth.
+// dialOnce is Dial, for dialTimeout at most.
 func dialOnce(ctx context.Context, address string, g *mooncake.Generation) (*Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	return Dial(ctx, address, g)
 }
 
-// put gets a connection back that is as good as before.
+// put takes back a connection that can be used again.
 func (p *pool) put(c *Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -145,9 +145,9 @@ func (p *pool) put(c *Conn) {
 	}
 }
 
-// drop gets a connection back that has failed. A node that stops serving closes
-// all of them, so those that are idle go too: a call on a closed connection may
-// have been applied, for all that its caller can see.
+// drop takes back a connection that has failed. A node that stops serving closes
+// all of its connections, so drop closes the idle ones, too: a caller could not
+// tell whether a call on a closed connection was applied.
 func (p *pool) drop(c *Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -27,8 +27,8 @@ import (
 
 // A Transport makes clients speak as Mooncake's own of one generation.
 type Transport struct {
-	// Connect opens a connection to an address. It is Dial for 2 s unless changed,
-	// which must be before the first call.
+	// Connect opens a connection to an address. By default it is Dial with a timeout
+	// of 2 s. It may be changed before the first call.
 	Connect func(ctx context.Context, address string, g *mooncake.Generation) (*Conn, error)
 
 	generation *mooncake.Generation
@@ -45,10 +45,10 @@ func NewTransport(generation string) (*Transport, error) {
 	return &Transport{dialOnce, g}, nil
 }
 
-// Generation is what clients speak.
+// Generation returns the generation that clients speak.
 func (t *Transport) Generation() *mooncake.Generation { return t.generation }
 
-// RequestIDs reports that nodes see none.
+// RequestIDs returns false: the protocol has no request ids.
 func (t *Transport) RequestIDs() bool { return false }
 
 // LeaderKey is where Mooncake's clients look for their master: its address.

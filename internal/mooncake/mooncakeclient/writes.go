@@ -14,9 +14,9 @@ var softPins = map[pb.SoftPinAction]uint8{
 }
 
 // configOf translates how objects are to be put, each into its group. Two settings
-// are left out without an error in generations that do not have them, as that
-// makes no difference: that an object is not to be pinned softly, which is how
-// new ones are, and the writer's host, which the master does not use.
+// are left out without an error in generations that do not have them: that an object
+// is not to be pinned softly, as new ones are not; and the writer's host, for which
+// the master then takes the one where the writer has mounted memory.
 func (c *caller) configOf(how *pb.PutConfig, groups ...string) (mooncake.ReplicateConfig, error) {
 	pin, known := softPins[how.GetSoftPinAction()]
 	config := mooncake.ReplicateConfig{
@@ -137,8 +137,8 @@ func removeAll(a *attempt, q *pb.RemoveAllRequest, p *pb.RemoveAllResponse) erro
 	return err
 }
 
-// batchReplicaClear finds out by their keys which items were cleared; of equal
-// ones the first.
+// batchReplicaClear finds out by their keys which items were cleared. Of items with
+// equal keys it takes the first.
 func batchReplicaClear(a *attempt, q *pb.BatchReplicaClearRequest, p *pb.BatchReplicaClearResponse) error {
 	if err := a.ownTenant(q, false); err != nil { // in no generation
 		return err

@@ -160,7 +160,7 @@ type put struct {
 	tenant string
 	key    string
 	id     metadata.ObjectID
-	ends   int // where its answer does, among those that are not sent yet; math.MaxInt before it is made
+	ends   int // where its answer ends, among those that are not sent yet; math.MaxInt before it is made
 }
 
 // Quick reports whether this node can answer calls of a function at once: reads, and
@@ -252,7 +252,7 @@ func codeOf(err error) codes.Code {
 	return codes.Unavailable
 }
 
-// Delivered abandons the reservations whose answers cannot have arrived. Those of others stay:
+// Delivered abandons the reservations whose answers cannot have arrived. The others stay:
 // their writers may be at work.
 func (s *session) Delivered(sent int) {
 	first := slices.IndexFunc(s.puts, func(p put) bool { return p.ends > sent })
@@ -265,7 +265,7 @@ func (s *session) Delivered(sent int) {
 
 func (s *session) Close() { s.relay.close() }
 
-// abandon gives up the reservations whose answers are not delivered, but for the first ones.
+// abandon gives up the reservations whose answers are not delivered, from an index on.
 func (s *session) abandon(from int) {
 	for _, p := range s.puts[from:] {
 		p.master.Store.Abandon(p.tenant, p.key, p.id)

@@ -205,9 +205,9 @@ func removeByRegex(c call, a *args) (int64, error) {
 }
 
 // removeAll has a bare count for its result, and so cannot say why it failed: the
-// connection ends instead, which clients report as a failed call. Without a tenant
-// it is about all of them, but in a generation that knows none, whose calls are all
-// about the default one; a tenant that cannot be has no objects.
+// connection ends instead, which clients report as a failed call. A call without a
+// tenant is about all tenants, except in a generation that has none: its calls are
+// all about the default tenant. An invalid tenant has no objects.
 func removeAll(c call, a *args, r *int64) error {
 	if *r = 0; c.refused != nil {
 		c.order.result = errs.KindOf(c.refused)

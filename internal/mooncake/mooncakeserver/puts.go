@@ -46,7 +46,7 @@ func batchPutStart(upsert bool) func(c call, a *args) ([]mooncake.Placement, []e
 		}
 		if refused := c.unroomed("BatchPutStart", c.conn.Room(bytes)); refused != nil {
 			c.abandon(before)
-			if upsert { // of an object that others read, the bytes of before are gone
+			if upsert { // the old bytes of an object that others read are gone
 				refused = errs.Wrap(errs.Unresolved, "BatchUpsertStart", refused)
 			}
 			return nil, nil, refused

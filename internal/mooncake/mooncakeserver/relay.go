@@ -142,8 +142,8 @@ func (s *session) forward(ctx context.Context, function uint32, body string, rep
 	}
 }
 
-// room waits until a relayed answer of so many bytes may be read, as the primary did until it
-// might make one that is larger than others.
+// room waits until a relayed answer of n bytes may be read. An answer that is larger than one
+// host may take needs a place for answers of unknown size, as it did at the primary.
 func (s *session) room(ctx context.Context, n int) error {
 	err := s.conn.Room(n)
 	if errors.Is(err, coro.ErrLargeAnswer) {

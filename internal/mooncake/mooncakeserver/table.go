@@ -32,7 +32,7 @@ type function struct {
 	id     uint32
 	hash   uint32 // of the arguments' type; 0 if there are none
 	read   bool   // waits for nothing but pending changes
-	many   bool   // waits for changes of many keys, one after the other; one ends with the term at the latest
+	many   bool   // waits for pending changes of many keys, one after the other; each ends with the term at the latest
 	single bool   // changes one object, in one commit
 	order  bool   // is logged, with who gave it
 	sweeps bool   // removes many objects at once
@@ -52,12 +52,13 @@ func (f *function) takes(message string) bool {
 // A table has the functions of one generation.
 type table struct {
 	name      string
-	tenants   bool // calls name a tenant, or mean all by none
+	tenants   bool // calls may name a tenant
 	functions map[uint32]*function
 }
 
-// keepBody is up to which size of a request, and of its answer, their room is used again: the
-// arguments refer to the request, and the result is about as large as the answer.
+// keepBody is the size of a request, and of its answer, up to which the memory of arguments and
+// result is used again: the arguments refer to the request, and the result is about as large as
+// the answer.
 const keepBody = 64 << 10
 
 // handle adds a function. serve must set all of the result, whose room is used
@@ -93,8 +94,8 @@ func handle[R any](t *table, f mooncake.Call[R], serve func(c call, a *args, res
 	t.functions[f.ID] = fn
 }
 
-// tenantOf returns whose keys a call is about, and why it must not be, or nil: one
-// that takes memory has to name a tenant (C++ master).
+// tenantOf returns the tenant whose keys a call is about, and an error if the call
+// must not name it: one that takes memory has to name a tenant (C++ master).
 func (c call) tenantOf(f *function, named string) (string, error) {
 	if !c.master.Tenants || named == metadata.DefaultTenant {
 		return metadata.DefaultTenant, nil

@@ -9,8 +9,8 @@
 // The type is written as a literal, one byte a node; its MD5 gives the hash. So
 // two programs understand each other exactly if their types are the same.
 //
-// A Codec packs and unpacks one type, with the literal as part of it: a wrong
-// literal and wrong bytes cannot go apart. Codecs are put together from smaller
+// A Codec packs and unpacks one type, with the literal as part of it: so literal
+// and bytes cannot disagree. Codecs are put together from smaller
 // ones and cost one indirect call a field, no reflection and no allocation.
 // What is unpacked is bounded by the bytes that are there and by a budget of
 // elements; nothing in it makes the reader recurse.

@@ -25,9 +25,10 @@ const MaxElements = 1 << 17
 //
 // Strings that it returns are parts of the message's own.
 type Reader struct {
-	// AnyLength takes messages of any number of elements, as answers have that
-	// were asked for. Their size alone bounds what they take up then: no container
-	// gets room for more elements than the message has bytes for.
+	// AnyLength takes messages of any number of elements: answers that this program
+	// asked for may have more than MaxElements. Then only the size of the message
+	// bounds its memory: no container gets room for more elements than the message
+	// has bytes for.
 	AnyLength bool
 
 	rest     string

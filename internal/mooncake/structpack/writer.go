@@ -14,8 +14,8 @@ type Writer struct {
 	room    int // see Expect
 }
 
-// Expect makes room for n bytes with the next message, which has about as many: one that
-// grows step by step takes several times its memory.
+// Expect makes room for n bytes at once with the next message, which should have about as
+// many: if it grew step by step it would take several times its memory.
 func (w *Writer) Expect(n int) { w.room = n }
 
 // Bits of the metainfo byte.
