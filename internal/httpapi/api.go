@@ -44,7 +44,7 @@ type Leader struct {
 type API struct {
 	Gate    *service.Gate
 	Node    func() Node   // it must not block
-	Admin   http.Handler  // answers below AdminPath, and says itself to whom; nil for none
+	Admin   http.Handler  // answers below AdminPath, and checks roles itself; nil for none
 	Metrics http.Handler  // answers scrapes
 	Summary func() string // the key figures as one line
 	// MooncakeSummary returns them as Mooncake's master writes them: its own, and those
@@ -55,7 +55,7 @@ type API struct {
 	// KVEvents returns the body of /kv_events/status.
 	KVEvents func() any
 	Console  http.Handler    // answers below /console/; nil for none
-	Log      zerolog.Logger  // without a part: lines of orders have another one than requests
+	Log      zerolog.Logger  // without the field "part", which differs between orders and requests
 	Callers  *access.Callers // nil if everybody may do all
 	Hosts    []string        // names under which requests may come; none for any
 	Pprof    bool            // answer below /debug/pprof/

@@ -61,7 +61,7 @@ func cancelDrain(w http.ResponseWriter, r *http.Request, m *service.Master) erro
 	return nil
 }
 
-// queryDrain says how far one is.
+// queryDrain answers how far a drain job has come.
 func queryDrain(w http.ResponseWriter, r *http.Request, m *service.Master) error {
 	id, err := jobID(r)
 	if err != nil {

@@ -74,8 +74,9 @@ func (a API) guarded(next http.Handler) http.Handler {
 	}))
 }
 
-// Shielded refuses requests by which a page of another site would change something, and those
-// under other names than these; addresses and localhost are always taken. Without names, any is.
+// Shielded refuses requests by which a page of another site would change something, and
+// requests to other host names than hosts. IP addresses and localhost are always allowed; with
+// no hosts, any name is.
 func Shielded(hosts []string, next http.Handler) http.Handler {
 	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !knows(hosts, r.Host) {
@@ -132,12 +133,12 @@ func (a API) audit(log interface{ Info() *zerolog.Event }, r *http.Request, who 
 	line.Str("result", result).Msg(what)
 }
 
-// start returns as much of a text as is logged: whoever may give no orders can send
-// long ones.
+// start returns as much of a text as is logged: callers that may give no orders can
+// send long ones, too.
 func start(text string) string { return text[:min(len(text), maxLogged)] }
 
-// knows reports whether requests may come under a name, of those that are known. A web page of another site could
-// have its own name lead here, but no address.
+// knows reports whether requests may name a host: one of hosts, an address or localhost. A web
+// page of another site could have its own name lead here, but no address.
 func knows(hosts []string, host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

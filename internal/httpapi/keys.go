@@ -57,8 +57,8 @@ func tenantOf(r *http.Request, m *service.Master) (string, error) {
 // callTimeout is how long a query waits for a change of its key to be written.
 const callTimeout = 10 * time.Second
 
-// queryKey answers where an object lies, and grants a lease. No key at all is one
-// that does not exist, as upstream.
+// queryKey answers where an object lies, and grants a lease. A query without a key is
+// about one that does not exist, as upstream.
 func queryKey(w http.ResponseWriter, r *http.Request, m *service.Master) error {
 	key, err := param(r, "key")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// maxLists are sent at once that have more than fewEntries.
+	// maxLists is how many lists with more than fewEntries are sent at once.
 	maxLists   = 2
 	fewEntries = 1000
 	// listBuffer is what is held of an answer that is written piece by piece.
@@ -48,8 +48,8 @@ func writeList[T any](a API, w http.ResponseWriter, r *http.Request, before stri
 	return nil
 }
 
-// A jsonWriter writes an answer with a list, or an object, element by element: no more than
-// one of them is held in its encoding. It makes the bytes that writeJSON makes of the whole.
+// A jsonWriter writes an answer with a list, or an object, element by element, so that it
+// holds the encoding of one element only. The bytes are those that writeJSON would write.
 type jsonWriter struct {
 	out  *bufio.Writer
 	one  bytes.Buffer

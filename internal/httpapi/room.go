@@ -14,8 +14,8 @@ import (
 	"github.com/understudy-store/understudy/internal/service"
 )
 
-// fewRequests is what a probe, a scrape or an operator takes at a time: an eighth of all
-// is for hosts with no more.
+// fewRequests is how many requests a probe, a scrape or an operator needs at a time: an eighth
+// of all is for hosts with no more.
 const fewRequests = 8
 
 // maxScrapes are answered at once.
@@ -24,7 +24,7 @@ const maxScrapes = 4
 // A room has the connections of a server.
 type room struct {
 	rule     share.Rule    // of connections
-	requests *share.Budget // that are under way, but for those about health
+	requests *share.Budget // that are under way, without health checks
 
 	mu      sync.Mutex
 	conns   map[net.Conn]*place
@@ -50,7 +50,7 @@ func newRoom(places int) *room {
 func (r *room) changed(c net.Conn, state http.ConnState) {
 	if goes := r.note(c, state); goes != nil {
 		if t, ok := goes.(*tls.Conn); ok {
-			goes = t.NetConn() // without waiting for the peer to take a farewell
+			goes = t.NetConn() // TLS would wait for the peer to take its closing alert
 		}
 		_ = goes.Close()
 	}
@@ -98,7 +98,7 @@ func (r *room) enter(c net.Conn) (goes net.Conn) {
 	return goes
 }
 
-// leave takes the place of a connection.
+// leave frees the place of a connection.
 func (r *room) leave(c net.Conn) {
 	p := r.conns[c]
 	if p.wait != nil {
@@ -110,8 +110,8 @@ func (r *room) leave(c net.Conn) {
 	}
 }
 
-// vital reports whether a path is asked by those who judge this node. Its answer is short,
-// and waits for nothing.
+// vital reports whether a path is for health checks. Its answer is short, and waits for
+// nothing.
 func vital(path string) bool {
 	switch path {
 	case "/health", "/readyz", "/role", "/leader", "/ha_status", "/node":
@@ -120,8 +120,8 @@ func vital(path string) bool {
 	return false
 }
 
-// admit answers questions about health in any case, at once or not at all, and other
-// requests while their host has room for them.
+// admit answers health checks in any case, within vitalTimeout, and other requests while
+// there is room for them and their host has some left.
 func (r *room) admit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if vital(req.URL.Path) {
@@ -143,7 +143,7 @@ func (r *room) admit(next http.Handler) http.Handler {
 	})
 }
 
-// dropBody has nobody wait for a body that no answer needs.
+// dropBody keeps the server from waiting for a body that the answer does not need.
 func dropBody(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0)) // a writer without deadlines has no body to wait for

@@ -30,10 +30,10 @@ type Server struct {
 	http *http.Server
 }
 
-// NewServer returns a server of a handler that holds so many connections, half of them of
-// one host; it answers once Serve is called, over TLS if it is configured. One more takes the place of the one
-// that has been without a request the longest. An eighth is kept for questions about
-// health: other requests than those get 503 when the rest are under way.
+// NewServer returns a server of a handler; it answers once Serve is called, over TLS if that
+// is configured. The server holds so many connections, at most half of them from one host; a
+// further one replaces the one that has been without a request the longest. An eighth is kept
+// for health checks: when the others have a request under way, other requests get 503.
 func NewServer(h http.Handler, connections int, secrecy *tls.Config, logger zerolog.Logger) *Server {
 	r := newRoom(connections)
 	return &Server{&http.Server{

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// keepCensus is how long a census is kept for other requests. Nobody takes one while
+	// keepCensus is how long a census is kept for other requests. None is taken while
 	// nobody looks.
 	keepCensus = 10 * time.Second
 	// censusObjects bounds what a census visits: of more objects it visits a sample.

@@ -17,10 +17,10 @@ type Member struct {
 	Version  string
 	Leader   bool
 	Learner  bool
-	Witness  bool     // its node has no metadata, and said the size itself, at its last change
+	Witness  bool     // its node has no metadata, and has reported the size when that last changed
 	ByNode   bool     // its node was asked about it, which takes longer
-	Size     uint64   // bytes of its database, and of those what is in use
-	InUse    uint64   // 0 if it is not known
+	Size     uint64   // bytes of its database
+	InUse    uint64   // of Size; 0 if it is not known
 	Quota    uint64   // 0 if it is not known
 	Alarms   []string // and other complaints
 	Took     time.Duration

@@ -20,7 +20,7 @@ const (
 	// tailCommits is how far behind the state's position a tail begins, also when
 	// nobody has looked for long.
 	tailCommits = 128
-	// keepTail is how long a tail is not read on.
+	// keepTail is how long a tail is shown before more is read.
 	keepTail = time.Second
 )
 

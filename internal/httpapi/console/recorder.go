@@ -156,7 +156,7 @@ func (r *Recorder) watch(now time.Time, read Reading) {
 	switch {
 	case read.Obstacle != "" && !lasts:
 		r.gaps = bounded(append(r.gaps, gap{From: now, Cause: cut(read.Obstacle)}), maxGaps)
-	case read.Obstacle != "": // what it is known to be last
+	case read.Obstacle != "": // the newest cause counts
 		r.gaps[len(r.gaps)-1].Cause = cut(read.Obstacle)
 	case lasts && r.gaps[0].From.Equal(r.start) && now.Sub(r.start) < 2*sampleEvery:
 		r.gaps = nil // a node that has just started did not know yet who serves
@@ -217,7 +217,7 @@ func (r *Recorder) noted(from, to time.Time) (marks []mark, gaps []gap, start ti
 	return marks, gaps, r.start
 }
 
-// hits returns how many keys were found, and asked for, in the last so long.
+// hits returns how many keys were found, and asked for, in the last time of this length.
 func (r *Recorder) hits(over time.Duration) (hits, gets int64) {
 	first := r.Now().Add(-over).UnixMilli()
 	r.mu.Lock()
@@ -242,8 +242,7 @@ type series struct {
 	Gets []*float64 `json:"gets"` // a second
 }
 
-// series joins the samples of a time to at most so many steps. Half a sample at most
-// is left at each end.
+// series joins the samples of a time to about so many steps at most.
 func (r *Recorder) series(from, to time.Time, most int) (s series) {
 	step := max(1, int64(math.Ceil(to.Sub(from).Seconds()/float64(most))))
 	var sum sample

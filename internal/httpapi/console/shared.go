@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// A shared value is read for all requests at about the same time at once. After a
-// failure it is what it was before.
+// A shared value is read once for all requests that come at about the same time. After a
+// failure it keeps its earlier value.
 type shared[T any] struct {
 	keep  time.Duration
 	reads singleflight.Group

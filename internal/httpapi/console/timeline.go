@@ -158,8 +158,8 @@ func gapBefore(t *pb.TermRecord, began time.Time, silent time.Duration) incident
 	return line
 }
 
-// withGap adds a gap that this node saw, unless the terms know of it: then what the
-// node saw is said there.
+// withGap adds a gap that this node saw. If the list has it already, from the records of
+// terms, it only adds what this node saw to the cause there.
 func withGap(list []incident, g gap, now time.Time) []incident {
 	to, lasts := g.To, g.To.IsZero()
 	if lasts {

@@ -37,7 +37,7 @@ type Store interface {
 	// Get returns the value of a key, nil if there is none.
 	Get(ctx context.Context, key string) ([]byte, error)
 	// Update replaces the value of a key, nil for none, by what decide returns, if
-	// that is a change. It may ask decide several times.
+	// that is a change. It may call decide several times.
 	Update(ctx context.Context, key string, decide func(old []byte) (value []byte, change bool)) error
 }
 
@@ -111,8 +111,8 @@ func handle(s Store, h func(context.Context, Store, string, []byte) (answer, err
 	return a
 }
 
-// reply writes an answer. Each thread of a client keeps a connection of its own, of
-// which there may be many more than the server takes: so they are closed.
+// reply writes an answer, and closes the connection: each thread of a client would keep
+// one, and there may be many more threads than the server takes connections.
 func reply(w http.ResponseWriter, a answer) {
 	w.Header().Set("Connection", "close")
 	w.Header().Set("Content-Type", "application/json")

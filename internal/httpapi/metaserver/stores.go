@@ -78,7 +78,7 @@ func NewEtcd(client *clientv3.Client, prefix, clusterID string, full func() bool
 
 func (e *Etcd) key(key string) string { return e.Root + "keys/" + key }
 
-// total is the key of what the store holds, which all changes compare.
+// total is the key of the store's totals, which every change compares.
 func (e *Etcd) total() string { return e.Root + "total" }
 
 // Get returns the value of a key.
