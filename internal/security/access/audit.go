@@ -7,8 +7,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// A FewLines is a log of what strangers can do as often as they like: of so many lines a
-// minute. The next line says how many were left out before it. It is safe for concurrent use.
+// A FewLines is a log of so many lines a minute, for what strangers can do as often as they
+// like. The next line says how many were left out before it. It is safe for concurrent use.
 type FewLines struct {
 	log     zerolog.Logger
 	burst   zerolog.BurstSampler

@@ -161,8 +161,8 @@ func (s *Source) Server(clients tls.ClientAuthType) *tls.Config {
 	}
 }
 
-// Client returns what a client presents and demands. It presents the certificate of the
-// time of each connection; the authorities are those of now.
+// Client returns what a client presents and demands. On each connection it presents the
+// certificate of that time; the authorities are those at the time of the call.
 func (s *Source) Client() *tls.Config {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: s.now.Load().pool}
 	if s.files.Cert != "" {

@@ -2,8 +2,8 @@ package share
 
 import "context"
 
-// PeerKey is the key of a context under which a call has the peer that it counts for, a
-// string. Few calls are asked for theirs: those that wait.
+// PeerKey is the context's key for the peer that a call counts for, a string. Only calls
+// that wait are asked for it.
 type PeerKey struct{}
 
 // PeerOf returns the peer that a call counts for; empty for what this program does by

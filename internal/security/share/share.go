@@ -63,7 +63,7 @@ type Budget struct {
 // NewBudget returns a budget of which nobody has anything.
 func NewBudget(r Rule) *Budget { return &Budget{Rule: r, of: make(map[string]int64)} }
 
-// Take has a peer have n more, if there is room. It returns what all and the peer had.
+// Take gives a peer n more, if there is room. It returns what all and the peer had.
 func (b *Budget) Take(peer string, n int64) (taken bool, all, own int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -75,7 +75,7 @@ func (b *Budget) Take(peer string, n int64) (taken bool, all, own int64) {
 	return true, all, own
 }
 
-// GiveBack has a peer have n less.
+// GiveBack takes n back from a peer.
 func (b *Budget) GiveBack(peer string, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

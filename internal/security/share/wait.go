@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// A line is of those who wait for one peer: the first one is served first. Lines take
-// turns, so that a peer that waits often delays others by one turn and no more.
+// A line has the calls that wait for one peer, of which the first one is served first. Lines
+// take turns, so that a peer that waits often delays others by one turn and no more.
 type line struct {
 	peer    string
 	waiters []*waiter
@@ -17,8 +17,8 @@ type waiter struct {
 	taken chan struct{} // closed when it has what it waits for; guarded by the budget's lock
 }
 
-// Wait has a peer have n more, and waits until there is room, at most until the context
-// ends: then its error says why it ended. n must be no more than one peer may have.
+// Wait gives a peer n more. It waits until there is room, at most until the context ends:
+// then its error says why it ended. n must be no more than one peer may have.
 func (b *Budget) Wait(ctx context.Context, peer string, n int64) error {
 	b.mu.Lock()
 	l := b.lineOf(peer)
@@ -60,7 +60,7 @@ func (b *Budget) leave(peer string, w *waiter, why error) error {
 	return why
 }
 
-// serve gives those who wait what there is. Who waits for more than is there keeps its
+// serve gives those who wait what there is. One that waits for more than there is keeps its
 // turn: only peers with few pass it. The lock is held.
 func (b *Budget) serve() {
 	for served := true; served; {
