@@ -224,7 +224,7 @@ func (t *Term) flush(commit func(metadata.Change) error) error {
 // flushBatch is how many renewals are collected at once.
 const flushBatch = 2048
 
-// resign ends the term cleanly, in favor of heir, or of the first node to be elected if heir
+// resign ends the term cleanly, in favour of heir, or of the first node to be elected if heir
 // is empty. Every lease must be in the journal.
 func (t *Term) resign(ctx context.Context, heir string) error {
 	if err := t.awaitSilence(ctx); err != nil {

@@ -162,8 +162,8 @@ func (w *watchdog) look(ctx context.Context) (standing, error) {
 	return standing{known, string(leaders[0].Value), string(heads[0].Value)}, nil
 }
 
-// depose deletes the leader key, and what goes with it, if the leader and the head
-// are still as they were, and writes why into the record of the next term.
+// depose deletes the leader key, and the key for Mooncake's clients with it, if the leader
+// and the head are still as they were. It writes why into the record of the next term.
 func (w *watchdog) depose(ctx context.Context, s standing, silent time.Duration) error {
 	n := w.node
 	next := TermRecord{
