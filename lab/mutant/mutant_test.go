@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/understudy-store/understudy/lab/drill"
@@ -119,6 +120,7 @@ func difference(got, want []string) string {
 // for the few others.
 func TestPatchesCompile(t *testing.T) {
 	packages := exports(t)
+	checkers := sync.Pool{New: func() any { return newChecker(packages) }}
 	for _, name := range mutant.Names() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -132,7 +134,9 @@ func TestPatchesCompile(t *testing.T) {
 			}
 			slices.Sort(dirs)
 			if dirs = slices.Compact(dirs); len(dirs) == 1 {
-				err = checkTypes(dirs[0], changed, packages)
+				c := checkers.Get().(*checker)
+				err = c.check(dirs[0], changed)
+				checkers.Put(c)
 			} else {
 				err = compile(t, name)
 			}
@@ -166,28 +170,37 @@ func exports(t *testing.T) map[string]string {
 	return files
 }
 
-// checkTypes checks a package of which some files are changed, against the others
-// as they are.
-func checkTypes(dir string, changed map[string][]byte, packages map[string]string) error {
+// A checker checks the types of one package after the other. It keeps what the others
+// export: to read that takes longer than to check a package.
+type checker struct {
+	files  *token.FileSet
+	others types.Importer
+}
+
+func newChecker(packages map[string]string) *checker {
+	files := token.NewFileSet()
+	return &checker{files, importer.ForCompiler(files, "gc", func(name string) (io.ReadCloser, error) { return os.Open(packages[name]) })}
+}
+
+// check checks a package of which some files are changed, against the others as they are.
+func (c *checker) check(dir string, changed map[string][]byte) error {
 	p, err := build.ImportDir(filepath.Join(root, filepath.FromSlash(dir)), 0)
 	if err != nil {
 		return err
 	}
-	files := token.NewFileSet()
 	var parsed []*ast.File
 	for _, name := range p.GoFiles {
 		var source any // nil for what is on disk
 		if b, ok := changed[path.Join(dir, name)]; ok {
 			source = b
 		}
-		f, err := parser.ParseFile(files, filepath.Join(p.Dir, name), source, parser.SkipObjectResolution)
+		f, err := parser.ParseFile(c.files, filepath.Join(p.Dir, name), source, parser.SkipObjectResolution)
 		if err != nil {
 			return err
 		}
 		parsed = append(parsed, f)
 	}
-	others := importer.ForCompiler(files, "gc", func(name string) (io.ReadCloser, error) { return os.Open(packages[name]) })
-	_, err = (&types.Config{Importer: others}).Check(dir, files, parsed, nil)
+	_, err = (&types.Config{Importer: c.others}).Check(dir, c.files, parsed, nil)
 	return err
 }
 
