@@ -4,8 +4,9 @@ TOOL := go tool -modfile=tools/go.mod
 .PHONY: build test race lint vuln fmt generate bench fuzz demo drills race-stories soak ci
 
 BIN ?= bin
-build: ## the programs, into BIN: static, no paths of this machine in them, no golang.org/x/net/trace, and no DWARF, as in releases
-	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -ldflags=-w -o $(BIN)/ ./cmd/...
+COMMANDS ?= ./cmd/...
+build: ## the programs, or those of COMMANDS, into BIN: static, no paths of this machine in them, no golang.org/x/net/trace, and no DWARF, as in releases
+	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -ldflags=-w -o $(BIN)/ $(COMMANDS)
 
 test race lint:
 	.ci/run $@
