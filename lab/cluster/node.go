@@ -1,8 +1,8 @@
 package cluster
 
 import (
-	"cmp"
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
