@@ -55,7 +55,7 @@ func newClient(config Config, now clock.Clock) (*Client, error) {
 	c.finder = newFinder(c)
 	if len(config.EtcdEndpoints) > 0 {
 		var err error
-		if c.etcd, err = etcdclient.Connect(config.EtcdEndpoints, etcdclient.Access{TLS: config.EtcdTLS, User: config.EtcdUser, Password: config.EtcdPassword}, nil); err != nil {
+		if c.etcd, err = etcdclient.Connect(config.EtcdEndpoints, etcdclient.Access{TLS: config.EtcdTLS, User: config.EtcdUser, Password: etcdclient.FixedPassword(config.EtcdPassword)}, nil); err != nil {
 			c.Close()
 			return nil, errs.Wrap(errs.InvalidParams, "client.New", err)
 		}

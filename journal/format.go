@@ -183,7 +183,7 @@ type Head struct {
 	// is not in the journal, and nobody answers any more.
 	Clean bool `json:"clean,omitempty"`
 	// Heir is the node that the primary handed over to, if it did: the others, the
-	// old primary among them, leave the election to it for a session TTL.
+	// old primary among them, leave the election to it for a failover time.
 	Heir string `json:"heir,omitempty"`
 }
 

@@ -434,7 +434,7 @@ func (s *Store) StartIDsAfter(term Term, counter uint64) {
 }
 
 // take returns the next id. It reports false when the term has run out of ids,
-// or none was started; the primary then takes a new term.
+// or none was started: then a handover gives the next primary new ones.
 func (i *idSource) take() (ObjectID, bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 // go on from there and the journal. A failure is only a warning: the node serves on. The
 // disk may hang (see beside). A restart waits for it; a new journal waits for up to
 // firstSave, a state that must be kept until it is written, and a node that stops for up
-// to lastSaveTimeout. No election and no commit waits.
+// to lastSaveTimeout. No commit waits, and no election but that for a new journal.
 type saver struct {
 	node   *Node
 	dir    *statefile.Dir // nil for none; set by open alone, under mu

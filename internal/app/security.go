@@ -6,8 +6,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
-	"strings"
 
 	"github.com/rs/zerolog"
 	"google.golang.org/grpc/credentials"
@@ -89,11 +87,10 @@ func (a *App) etcdAccess() (access etcdclient.Access, err error) {
 	if s.EtcdUser == "" {
 		return access, nil
 	}
-	password, err := os.ReadFile(s.EtcdPasswordFile)
-	if err != nil {
+	access.User, access.Password = s.EtcdUser, etcdclient.PasswordFile(s.EtcdPasswordFile)
+	if _, err := access.Password(); err != nil {
 		return access, fmt.Errorf("--etcd-password-file: %w", err)
 	}
-	access.User, access.Password = s.EtcdUser, strings.TrimRight(string(password), "\r\n")
 	return access, nil
 }
 

@@ -282,7 +282,7 @@ func securitySections(c *Config) []Section {
 			{"etcd-cert", "", understudy, file(&s.EtcdCert), "certificate for etcd"},
 			{"etcd-key", "", understudy, file(&s.EtcdKey), "key of etcd-cert"},
 			{"etcd-user", "", understudy, text(&s.EtcdUser, "a name; empty: none", anything[string]), "user of etcd"},
-			{"etcd-password-file", "", understudy, file(&s.EtcdPasswordFile), "file with the password of etcd-user, read at the start"},
+			{"etcd-password-file", "", understudy, file(&s.EtcdPasswordFile), "file with the password of etcd-user, read each time that etcd is asked for a token"},
 		}},
 	}
 }

@@ -68,11 +68,10 @@ func (f *Flags) etcdAccess(endpoints []string) (access etcdclient.Access, err er
 	if f.etcdUser == "" {
 		return access, nil
 	}
-	password, err := os.ReadFile(f.etcdPasswordFile)
-	if err != nil {
+	access.User, access.Password = f.etcdUser, etcdclient.PasswordFile(f.etcdPasswordFile)
+	if _, err := access.Password(); err != nil {
 		return access, cli.Misusef("--etcd-password-file: %w", err)
 	}
-	access.User, access.Password = f.etcdUser, strings.TrimRight(string(password), "\r\n")
 	return access, nil
 }
 

@@ -148,7 +148,11 @@ func (f *Flags) Client(id uuid.UUID) (client.Config, error) {
 	if err != nil {
 		return c, err
 	}
-	c.EtcdTLS, c.EtcdUser, c.EtcdPassword = access.TLS, access.User, access.Password
+	if c.EtcdTLS, c.EtcdUser = access.TLS, access.User; access.User != "" {
+		if c.EtcdPassword, err = access.Password(); err != nil {
+			return c, err
+		}
+	}
 	if c.TLS, err = f.secrecy(); err != nil {
 		return c, err
 	}

@@ -243,8 +243,8 @@ func renewals(c *metadata.Commit) (n int64) {
 	return n
 }
 
-// check compares the leases in etcd with the state, after each reconnect and
-// once per interval, watches the lag, and loads a snapshot if the state is not
+// check compares the leases in etcd with the state, at first and then once per
+// interval, watches the lag, and loads a snapshot if the state is not
 // complete. It returns the snapshot once it has one, or a journal.BrokenError
 // if a snapshot must mend something.
 func (f *Follower) check(ctx context.Context) (snapshot *loaded, err error) {

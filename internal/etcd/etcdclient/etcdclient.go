@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
 	"time"
 
@@ -47,8 +48,25 @@ type Access struct {
 	TLS *tls.Config // nil for plain text
 	// Renewed returns the present TLS, perhaps with other authorities; it is called for each
 	// connection. nil if TLS stays as it is.
-	Renewed        func() *tls.Config
-	User, Password string
+	Renewed func() *tls.Config
+	User    string
+	// Password returns the user's present password; it is called for each token. nil without
+	// a user.
+	Password func() (string, error)
+}
+
+// FixedPassword is an Access.Password that does not change.
+func FixedPassword(password string) func() (string, error) {
+	return func() (string, error) { return password, nil }
+}
+
+// PasswordFile is an Access.Password that stands in a file, up to an end of line. The file may
+// change while etcd is in use.
+func PasswordFile(path string) func() (string, error) {
+	return func() (string, error) {
+		b, err := os.ReadFile(path)
+		return strings.TrimRight(string(b), "\r\n"), err
+	}
 }
 
 // Connect is New for an etcd that demands something, with a log, which may be nil, of the
@@ -68,7 +86,7 @@ func connect(endpoints []string, access Access, log *slog.Logger) (*members, err
 	if len(endpoints) == 0 {
 		return nil, clientv3.ErrNoAvailableEndpoints
 	}
-	m := &members{all: endpoints, log: log, clock: clock.Runtime(), conns: make(map[net.Conn]struct{})}
+	m := &members{all: endpoints, log: log, clock: clock.Runtime(), password: access.Password, conns: make(map[net.Conn]struct{})}
 	options := append(m.options(), grpc.WithConnectParams(grpc.ConnectParams{
 		Backoff:           backoff.Config{BaseDelay: firstRetry, Multiplier: 1.5, Jitter: 0.2, MaxDelay: lastRetry},
 		MinConnectTimeout: time.Second,
@@ -78,8 +96,6 @@ func connect(endpoints []string, access Access, log *slog.Logger) (*members, err
 	}
 	config := clientv3.Config{
 		TLS:                  access.TLS,
-		Username:             access.User,
-		Password:             access.Password,
 		DialTimeout:          dialTimeout,
 		DialKeepAliveTime:    pingEvery,
 		DialKeepAliveTimeout: pingTimeout,
@@ -87,6 +103,12 @@ func connect(endpoints []string, access Access, log *slog.Logger) (*members, err
 		DialOptions:          options,
 	}
 	var err error
+	if access.User != "" {
+		config.Username = access.User
+		if config.Password, err = access.Password(); err != nil {
+			return nil, fmt.Errorf("the password of etcd's user %s: %w", access.User, err)
+		}
+	}
 	for m.at = range endpoints { // only with a user does it ask the member, which may be away
 		config.Endpoints = endpoints[m.at : m.at+1]
 		if m.client, err = clientv3.New(config); err == nil {

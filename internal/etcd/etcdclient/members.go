@@ -3,6 +3,7 @@ package etcdclient
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net"
@@ -57,6 +58,8 @@ type members struct {
 	there  atomic.Bool // client is set: while it is made, it asks for a user's token
 	clock  clock.Clock
 	log    *slog.Logger
+	// password is Access.Password.
+	password func() (string, error)
 
 	mu     sync.Mutex // guards all below
 	at     int        // index of the member in use
@@ -248,7 +251,7 @@ func (m *members) inUse(cc *grpc.ClientConn) bool {
 }
 
 // authenticate gets a new token from etcd, unless the last one is younger than tokenTime.
-func (m *members) authenticate(reply *pb.AuthenticateResponse, invoke func() error) error {
+func (m *members) authenticate(req *pb.AuthenticateRequest, reply *pb.AuthenticateResponse, invoke func() error) (err error) {
 	m.mu.Lock()
 	token, since := m.token, m.since
 	m.mu.Unlock()
@@ -256,8 +259,10 @@ func (m *members) authenticate(reply *pb.AuthenticateResponse, invoke func() err
 		reply.Token = token
 		return nil
 	}
-	err := invoke()
-	if err == nil {
+	if req.Password, err = m.password(); err != nil {
+		return fmt.Errorf("the password of etcd's user %s: %w", req.Name, err)
+	}
+	if err = invoke(); err == nil {
 		m.mu.Lock()
 		m.token, m.since = reply.Token, m.clock()
 		m.mu.Unlock()
@@ -276,7 +281,7 @@ func (m *members) refused(err error) {
 
 func (m *members) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	if given, ok := reply.(*pb.AuthenticateResponse); ok {
-		return m.authenticate(given, func() error { return invoke(ctx, method, req, reply, cc, opts...) })
+		return m.authenticate(req.(*pb.AuthenticateRequest), given, func() error { return invoke(ctx, method, req, reply, cc, opts...) })
 	}
 	if !m.inUse(cc) || !strings.HasPrefix(method, "/etcdserverpb.KV/") && !strings.HasPrefix(method, "/etcdserverpb.Lease/") {
 		err := invoke(ctx, method, req, reply, cc, opts...) // to a given member, or one that may take long

@@ -3,6 +3,9 @@ package etcdclient_test
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,7 +36,7 @@ func withUsers(t *testing.T, etcd *etcdtest.Cluster, key string) {
 	t.Cleanup(func() { // for the test's own client
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 		defer cancel()
-		client, err := etcdclient.Connect(etcd.Endpoints(), etcdclient.Access{User: "root", Password: "secret"}, nil)
+		client, err := etcdclient.Connect(etcd.Endpoints(), etcdclient.Access{User: "root", Password: etcdclient.FixedPassword("secret")}, nil)
 		if err == nil {
 			_, err = client.AuthDisable(ctx)
 			_ = client.Close()
@@ -55,7 +58,7 @@ func TestUsersAreTaken(t *testing.T) {
 	withUsers(t, etcd, "k")
 	const nobody = "http://127.0.0.1:1"
 	for user, endpoints := range map[string][]string{"root": append([]string{nobody}, etcd.Endpoints()...), "writer": etcd.Endpoints()} {
-		client, err := etcdclient.Connect(endpoints, etcdclient.Access{User: user, Password: "secret"}, nil)
+		client, err := etcdclient.Connect(endpoints, etcdclient.Access{User: user, Password: etcdclient.FixedPassword("secret")}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +80,7 @@ func TestUsersAreTaken(t *testing.T) {
 		}
 		stop()
 	}
-	if client, err := etcdclient.Connect(etcd.Endpoints(), etcdclient.Access{User: "root", Password: "wrong"}, nil); err == nil {
+	if client, err := etcdclient.Connect(etcd.Endpoints(), etcdclient.Access{User: "root", Password: etcdclient.FixedPassword("wrong")}, nil); err == nil {
 		_ = client.Close()
 		t.Error("a wrong password is taken")
 	}
@@ -92,7 +95,7 @@ func TestTokensThatAMemberForgot(t *testing.T) {
 	for i := range 3 {
 		endpoints = append(endpoints, etcd.Endpoint(i))
 	}
-	client, err := etcdclient.Connect(endpoints, etcdclient.Access{User: "writer", Password: "secret"}, nil)
+	client, err := etcdclient.Connect(endpoints, etcdclient.Access{User: "writer", Password: etcdclient.FixedPassword("secret")}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +131,7 @@ func TestTokensServeManyStreams(t *testing.T) {
 	withUsers(t, etcd, "k")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	client, err := etcdclient.Connect(etcd.Endpoints(), etcdclient.Access{User: "writer", Password: "secret"}, nil)
+	client, err := etcdclient.Connect(etcd.Endpoints(), etcdclient.Access{User: "writer", Password: etcdclient.FixedPassword("secret")}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,5 +156,53 @@ func TestTokensServeManyStreams(t *testing.T) {
 	}
 	if n := after.RaftAppliedIndex - before.RaftAppliedIndex; n >= keepAlives/2 {
 		t.Errorf("%d keepalives: got %d entries in etcd's log, want 1 at most on a fast machine", keepAlives, n)
+	}
+}
+
+// A password that is changed in etcd and in its file, in either order, is taken without a
+// new client.
+func TestPasswordFileIsReadAgain(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	withUsers(t, etcd, "k")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	root, err := etcdclient.Connect(etcd.Endpoints(), etcdclient.Access{User: "root", Password: etcdclient.FixedPassword("secret")}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = root.Close() }()
+	file := filepath.Join(t.TempDir(), "password")
+	write := func(password string) {
+		if err := os.WriteFile(file, []byte(password+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change := func(password string) {
+		if _, err := root.UserChangePassword(ctx, "writer", password); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("secret")
+	client, err := etcdclient.Connect(etcd.Endpoints(), etcdclient.Access{User: "writer", Password: etcdclient.PasswordFile(file)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	put(t, client, "k", "0")
+	write("second")
+	change("second")
+	put(t, client, "k", "1")
+	change("third")
+	if _, err := client.Put(ctx, "k", "2"); err == nil {
+		t.Error("a put with a password that etcd has replaced: got no error, want one")
+	}
+	write("third")
+	put(t, client, "k", "3")
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	change("fourth")
+	if _, err := client.Put(ctx, "k", "4"); err == nil || !strings.Contains(err.Error(), "the password of etcd's user writer") {
+		t.Errorf("a put without the file: got %v, want an error that names the user", err)
 	}
 }
