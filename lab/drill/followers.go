@@ -32,15 +32,18 @@ type lag struct {
 }
 
 func stopped(compacted bool) lag {
-	end := (*cluster.Node).Resume
+	begin, end := (*cluster.Node).Pause, (*cluster.Node).Resume
 	if compacted {
+		begin = func(n *cluster.Node) error {
+			defer n.SetEtcd(netfault.Cut) // or all that it misses may wait in the buffers of its watch
+			return n.Pause()
+		}
 		end = func(n *cluster.Node) error {
-			n.SetEtcd(netfault.Cut) // or what its watch has sent already may be all that it missed
 			n.SetEtcd(netfault.Fault{})
 			return n.Resume()
 		}
 	}
-	return lag{what: "SIGSTOP of", begin: (*cluster.Node).Pause, end: end, outlive: true, compacted: compacted}
+	return lag{what: "SIGSTOP of", begin: begin, end: end, outlive: true, compacted: compacted}
 }
 
 func cutWatch(compacted bool) lag {
