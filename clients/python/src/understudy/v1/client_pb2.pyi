@@ -89,10 +89,12 @@ class MountSegmentRequest(_message.Message):
     def __init__(self, client_id: _Optional[str] = ..., request_id: _Optional[int] = ..., segment: _Optional[_Union[Segment, _Mapping]] = ..., instance_id: _Optional[int] = ...) -> None: ...
 
 class MountSegmentResponse(_message.Message):
-    __slots__ = ["header"]
+    __slots__ = ["header", "memory_held_ms"]
     HEADER_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_HELD_MS_FIELD_NUMBER: _ClassVar[int]
     header: _common_pb2.ResponseHeader
-    def __init__(self, header: _Optional[_Union[_common_pb2.ResponseHeader, _Mapping]] = ...) -> None: ...
+    memory_held_ms: int
+    def __init__(self, header: _Optional[_Union[_common_pb2.ResponseHeader, _Mapping]] = ..., memory_held_ms: _Optional[int] = ...) -> None: ...
 
 class NotifyOffloadSuccessRequest(_message.Message):
     __slots__ = ["client_id", "objects", "request_id"]
@@ -237,10 +239,12 @@ class UnmountSegmentRequest(_message.Message):
     def __init__(self, client_id: _Optional[str] = ..., request_id: _Optional[int] = ..., segment_id: _Optional[str] = ...) -> None: ...
 
 class UnmountSegmentResponse(_message.Message):
-    __slots__ = ["header"]
+    __slots__ = ["header", "memory_held_ms"]
     HEADER_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_HELD_MS_FIELD_NUMBER: _ClassVar[int]
     header: _common_pb2.ResponseHeader
-    def __init__(self, header: _Optional[_Union[_common_pb2.ResponseHeader, _Mapping]] = ...) -> None: ...
+    memory_held_ms: int
+    def __init__(self, header: _Optional[_Union[_common_pb2.ResponseHeader, _Mapping]] = ..., memory_held_ms: _Optional[int] = ...) -> None: ...
 
 class ClientStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
