@@ -8,8 +8,8 @@ import (
 	"github.com/understudy-store/understudy/client"
 )
 
-// What a read costs through the client, gRPC and loopback, with the server in
-// the same process: callers in parallel, one object or 128 at a time.
+// BenchmarkGetReplicaList measures a read through the client, gRPC and loopback, with the
+// server in the same process: callers in parallel, one object or 128 at a time.
 //
 //	go test -run=^$ -bench=GetReplicaList ./client
 func BenchmarkGetReplicaList(b *testing.B) {

@@ -9,7 +9,7 @@ import (
 	"github.com/understudy-store/understudy/errs"
 )
 
-// A claim ends when its memory is free, as the master has said, and only then.
+// A claim ends when the time that the master gave has passed, and not before.
 func TestClaimsEnd(t *testing.T) {
 	var now time.Duration
 	named := func(id string) *Client {

@@ -33,9 +33,8 @@ const clusterID = "mooncake_cluster"
 
 var params = metadata.Params{LeaseTTL: 10 * time.Second, DiscardTimeout: 30 * time.Second, ReleaseTimeout: 600 * time.Second}
 
-// A cluster is a few nodes with real servers that share one real state, so that
-// a failover between them is perfect and takes no time: what is tested here is
-// the client.
+// A cluster is a few nodes with real servers that share one real state, so that a
+// failover between them loses nothing and takes no time. The tests are about the client.
 type cluster struct {
 	t     testing.TB
 	store *metadata.Store
@@ -60,7 +59,7 @@ type node struct {
 	asked   atomic.Int64 // handshakes that it was asked for
 }
 
-// newCluster starts nodes of which none serves.
+// newCluster starts nodes, none of which serves yet.
 func newCluster(t testing.TB, nodes int) *cluster {
 	t.Helper()
 	c := &cluster{t: t, store: metadata.New(metadata.Options{}), log: new(faultyLog)}
@@ -98,7 +97,7 @@ func newNode(c *cluster, id, cluster string) *node {
 	return n
 }
 
-// Call counts the handshakes that a node was asked for.
+// Call counts the handshakes with a node.
 func (n *node) Call(_ context.Context, method string, _ codes.Code, _ time.Duration) {
 	if method == pb.ClientService_ServiceReady_FullMethodName {
 		n.asked.Add(1)
@@ -131,7 +130,7 @@ func (n *node) stop() {
 	_ = n.server.Stop(ctx)
 }
 
-// lead makes a node serve in a new term, and no other. The others point to it.
+// lead makes one node serve, in a new term. The others name it as the leader.
 func (c *cluster) lead(i int) *node {
 	c.t.Helper()
 	c.mu.Lock()
@@ -155,7 +154,7 @@ func (c *cluster) newMaster(term uint64) *service.Master {
 	})
 }
 
-// rest makes all nodes turn calls away without knowing a leader.
+// rest makes all nodes refuse calls without naming a leader.
 func (c *cluster) rest() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -228,7 +227,7 @@ func wantKind(t testing.TB, what string, err error, want errs.Kind) {
 	}
 }
 
-// within waits for something for a while.
+// within waits a limited time until happened returns true.
 func within(t testing.TB, what string, happened func() bool) {
 	t.Helper()
 	deadline := time.After(30 * time.Second)
@@ -259,8 +258,8 @@ func (l *faultyLog) Append(ctx context.Context, s *journal.Sealed) error {
 	return l.NoLog.Append(ctx, s)
 }
 
-// refusing makes commits fail for which f returns an error, without harm to the
-// writer; none for nil.
+// refusing makes commits fail with the errors that f returns, without ending the writer; a nil
+// f refuses none.
 func (l *faultyLog) refusing(f func() error) {
 	if f == nil {
 		l.refuse.Store(nil)

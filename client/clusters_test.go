@@ -34,8 +34,8 @@ func twoClusters(t *testing.T) (east, west *cluster, c *client.Clusters) {
 	return east, west, c
 }
 
-// eastBehindAFront returns a client of two real masters, the answers of one of which can be
-// lost.
+// eastBehindAFront returns a client of two real masters. The front can lose answers of one of
+// them.
 func eastBehindAFront(t *testing.T) (east *cluster, f *front, c *client.Clusters) {
 	t.Helper()
 	east = newNamed(t, "east")
@@ -154,7 +154,7 @@ func TestClustersShareKeys(t *testing.T) {
 	}
 }
 
-// A single call goes where a batch goes, and all kinds of calls do.
+// A single call of any kind goes to the same cluster as a batch with that key.
 func TestClustersCallOneByOne(t *testing.T) {
 	east, west, c := twoClusters(t)
 	for _, key := range numbered(20) {
@@ -191,7 +191,7 @@ func TestClustersCallOneByOne(t *testing.T) {
 	}
 }
 
-// Where a cluster does not answer, the keys of the others do.
+// If a cluster does not answer, calls for keys of the others still succeed.
 func TestClustersFailByThemselves(t *testing.T) {
 	east, _, c := twoClusters(t)
 	keys := numbered(50)
@@ -240,8 +240,8 @@ func TestClustersShareNoMemory(t *testing.T) {
 	wantKind(t, "memory that is free again", c.MountSegment(t.Context(), "east", free), errs.OK)
 }
 
-// What a cluster may have, no other gets: after a mount whose answer is lost, and after an
-// unmount that fails, until one succeeds.
+// Memory that one cluster may have mounted cannot be mounted in another: after a mount whose
+// answer is lost, and after an unmount that fails, until an unmount succeeds.
 func TestClustersKeepWhatMayBeMounted(t *testing.T) {
 	east, f, c := eastBehindAFront(t)
 	lost := func(method string, call func(context.Context) error) {
@@ -328,7 +328,7 @@ func TestClustersLetGoOfWhatIsRefused(t *testing.T) {
 	wantKind(t, "memory of a segment that was replaced", c.MountSegment(t.Context(), "west", begin), errs.OK)
 }
 
-// Memory of one cluster is no other's while readers or writers may be at work in it,
+// Memory of one cluster cannot be mounted in another while readers or writers may still use it,
 // however it was unmounted.
 func TestClustersHoldMemoryInUse(t *testing.T) {
 	type world struct {
@@ -403,7 +403,7 @@ func TestClustersConfig(t *testing.T) {
 	}
 }
 
-// No tenant is the default one, in all configurations and for the placement.
+// An empty tenant means the default one, in all configurations and for the placement.
 func TestClustersDefaultTenant(t *testing.T) {
 	at := []string{"127.0.0.1:1"}
 	c, err := client.NewClusters(
@@ -422,9 +422,8 @@ func TestClustersDefaultTenant(t *testing.T) {
 	}
 }
 
-// Keys spread evenly; a cluster that is added takes its share from the others, and no
-// key moves between those. The order of the clusters decides nothing, and the scores are
-// those of the contract.
+// Keys spread evenly. A new cluster takes its share from the others, and no key moves between
+// those. The order of the clusters has no effect, and the scores are those of the contract.
 func TestPlacement(t *testing.T) {
 	const n = 100_000
 	four, five := client.NewPlacement([]string{"a", "b", "c", "d"}), client.NewPlacement([]string{"e", "d", "c", "b", "a"})

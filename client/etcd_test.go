@@ -43,9 +43,9 @@ func (c *cluster) silence() {
 	}
 }
 
-// A client that knows etcd needs no address. It goes on with each primary that
-// etcd names, whether or not the one before says good-bye, and without etcd by
-// what the nodes say.
+// A client that knows etcd needs no address. It goes on at each primary that etcd names,
+// whether or not the earlier one refuses calls. Without etcd it uses the leaders that nodes
+// name.
 func TestLeaderInEtcd(t *testing.T) {
 	server := etcdtest.Start(t)
 	etcd := server.Client(t)
@@ -98,8 +98,8 @@ func TestLeaderInEtcd(t *testing.T) {
 	}
 }
 
-// Etcd only says whom to ask. An address there that is wrong leads nowhere, and
-// does no harm beside others.
+// etcd only says which node to ask. A wrong address there leads nowhere, and does no harm if
+// there are other addresses.
 func TestWrongAddressInEtcd(t *testing.T) {
 	server := etcdtest.Start(t)
 	etcd := server.Client(t)
@@ -116,8 +116,8 @@ func TestWrongAddressInEtcd(t *testing.T) {
 	put(t, c, "k")
 }
 
-// A term that etcd names is one that has begun: answers of the term before are
-// not taken any more, even if nobody serves yet.
+// A term that etcd names has begun: the client drops answers of earlier terms, even if no node
+// serves yet.
 func TestTermInEtcdFencesTheOldOne(t *testing.T) {
 	server := etcdtest.Start(t)
 	etcd := server.Client(t)
@@ -135,8 +135,8 @@ func TestTermInEtcdFencesTheOldOne(t *testing.T) {
 	put(t, c, "k")
 }
 
-// Who begins anew in an etcd that was wiped is found there, although etcd counts its
-// revisions from the beginning then.
+// A client finds a primary that was elected in an etcd that was wiped, although etcd's revisions
+// begin anew.
 func TestLeaderInAnEtcdThatWasWiped(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Start(t)

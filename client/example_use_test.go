@@ -14,8 +14,8 @@ import (
 	"github.com/understudy-store/understudy/errs"
 )
 
-// Nodes with --tls-cert and --tls-ca want to know who calls: a certificate says so, or a
-// token of their --roles-tokens.
+// Nodes with --tls-cert and --tls-ca authenticate callers by a certificate, or by a token of
+// their --roles-tokens.
 func ExampleConfig_tls() {
 	authorities, err := os.ReadFile("ca.crt")
 	if err != nil {
@@ -43,9 +43,9 @@ func ExampleConfig_tls() {
 	defer c.Close()
 }
 
-// Calls ride through a failover by themselves: they are repeated under the request id of
-// their first attempt, so a put happens once. What is left to the caller is to give them
-// time, and to look when an outcome is open.
+// Calls survive a failover: the client repeats them with the request id of the first attempt,
+// so a put happens once. The caller only has to give them enough time, and to query the object
+// when an outcome is open.
 func ExampleClient_failover() {
 	c, err := client.New(client.Config{
 		Addresses: []string{"10.0.0.1:50051", "10.0.0.2:50051", "10.0.0.3:50051"}, // several: one of them may be gone

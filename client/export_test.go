@@ -26,5 +26,5 @@ var ParseLeader = grpcTransport{}.ParseLeader
 // Calls returns how many calls are in progress.
 func Calls(c *Client) int64 { return c.finder.calls.Load() }
 
-// Announce has a client know what stands in etcd.
+// Announce gives a client a leader as if it had read it in etcd.
 func Announce(c *Client, address string, term uint64) { c.finder.announced(address, term) }

@@ -19,14 +19,14 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 )
 
-// errLost is what a client sees of an answer that was lost: nothing of ours.
+// errLost is the error of gRPC for a lost answer, without an ErrorDetail.
 var errLost = status.Error(codes.Unavailable, "error reading from server: EOF")
 
-// errUnimplemented is what any other gRPC server says.
+// errUnimplemented is the answer of any other gRPC server.
 var errUnimplemented = status.Error(codes.Unimplemented, "unknown service")
 
-// A front stands before a node and passes calls on. It can lose or change what
-// the node answers, after the node has done it.
+// A front forwards calls to a node. It can lose or change the answers, after the node has
+// executed the calls.
 type front struct {
 	address  string
 	upstream *grpc.ClientConn
@@ -94,7 +94,7 @@ func (f *front) asked(method string) []proto.Message {
 	return f.calls[method]
 }
 
-// answering makes f decide what the client gets.
+// answering sets the function that decides which answer the client gets.
 func (f *front) answering(answer func(method string, req, resp proto.Message, err error) (proto.Message, error)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -115,8 +115,8 @@ func (f *front) losing(method string, n int) {
 	})
 }
 
-// A link passes connections on to an address, unless it is frozen: then they
-// stay open and no byte passes.
+// A link forwards connections to an address. While it is frozen, they stay open and no byte
+// passes.
 type link struct {
 	address string
 	to      string
@@ -212,7 +212,7 @@ func (l *link) copy(to, from net.Conn) {
 	}
 }
 
-// freezing returns what the thaw closes, nil unless the link is frozen.
+// freezing returns a channel that closes when the link thaws; nil if it is not frozen.
 func (l *link) freezing() chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -108,8 +108,7 @@ func TestFindsTheLeader(t *testing.T) {
 	}
 }
 
-// A call waits for a primary, and goes on at the next one; only its own
-// deadline ends that.
+// A call waits for a primary, and goes on at the next one, until its own deadline.
 func TestWaitsForALeader(t *testing.T) {
 	cl := newCluster(t, 2)
 	w := new(witness)
@@ -155,7 +154,7 @@ func TestTimeoutOfCallsWithoutADeadline(t *testing.T) {
 	})
 }
 
-// Calls follow the leader from node to node, whether it says good-bye or not.
+// Calls follow the leader from node to node, whether the old one refuses calls or is gone.
 func TestFollowsTheLeader(t *testing.T) {
 	cl := newCluster(t, 3)
 	cl.lead(0)
@@ -182,8 +181,8 @@ func TestFollowsTheLeader(t *testing.T) {
 	put(t, c, "after all")
 }
 
-// Two nodes that take each other for the leader are asked as often as nodes
-// that know of none.
+// The client asks two nodes that name each other as leader no more often than nodes that know
+// of none.
 func TestHintLoop(t *testing.T) {
 	cl := newCluster(t, 2)
 	a, b := cl.nodes[0], cl.nodes[1]
@@ -207,7 +206,7 @@ func TestHintLoop(t *testing.T) {
 	}
 }
 
-// Nobody asks for a leader while nobody needs one.
+// The client does not search for a leader while no call needs one.
 func TestSearchEndsWithTheCalls(t *testing.T) {
 	t.Parallel()
 	cl := newCluster(t, 1)
@@ -230,8 +229,7 @@ func TestSearchEndsWithTheCalls(t *testing.T) {
 	t.Errorf("asked %d times and does not stop; want a search that ends with its client", last)
 }
 
-// A primary that was replaced without knowing it is not listened to, whatever
-// it says.
+// The client ignores all answers of a primary that was replaced without its knowledge.
 func TestLowerTermIsRefused(t *testing.T) {
 	t.Parallel()
 	cl := newCluster(t, 2)
@@ -297,8 +295,8 @@ func TestWrongCluster(t *testing.T) {
 	wantKind(t, "nobody serves", err, errs.Unavailable)
 }
 
-// Once a node of the cluster has answered, callers wait for its primary, although others
-// had the client look for one all the time since only strangers answered.
+// Once a node of the cluster has answered, calls wait for its primary, although only nodes of
+// other clusters had answered the search until then.
 func TestWrongClusterBefore(t *testing.T) {
 	t.Parallel()
 	cl := newCluster(t, 1)
@@ -327,7 +325,7 @@ func TestWrongClusterBefore(t *testing.T) {
 	wantKind(t, "while nobody serves", err, errs.Unavailable)
 }
 
-// An address may begin to belong to another cluster.
+// An address may later belong to another cluster.
 func TestWrongClusterLater(t *testing.T) {
 	cl := newCluster(t, 1)
 	cl.lead(0)
@@ -346,7 +344,7 @@ func TestWrongClusterLater(t *testing.T) {
 	put(t, c, "k")
 }
 
-// Somebody else may answer at an address.
+// A server that is no master may answer at an address.
 func TestNotAMaster(t *testing.T) {
 	cl := newCluster(t, 1)
 	f := newFront(t, cl.nodes[0].address) // offers no admin service: take it for anything
@@ -356,8 +354,8 @@ func TestNotAMaster(t *testing.T) {
 	wantKind(t, "no master", err, errs.InvalidParams)
 }
 
-// A stopped process takes calls and answers none. Whoever waits there goes on
-// at the next primary.
+// A stopped process accepts calls and answers none. Calls that wait there go on at the next
+// primary.
 func TestStoppedLeader(t *testing.T) {
 	t.Parallel()
 	cl := newCluster(t, 2)
@@ -409,7 +407,7 @@ func TestBrokenLink(t *testing.T) {
 	}
 }
 
-// A slow primary is not given up for being slow.
+// The client does not leave a primary just because it is slow.
 func TestSlowLeader(t *testing.T) {
 	t.Parallel()
 	cl, _ := serving(t)
@@ -434,7 +432,7 @@ func TestSlowLeader(t *testing.T) {
 	}
 }
 
-// However many addresses a client learns, it keeps few of them.
+// A client keeps a bounded number of the addresses that it learns.
 func TestLearnedAddressesAreBounded(t *testing.T) {
 	t.Parallel()
 	cl := newCluster(t, 2)

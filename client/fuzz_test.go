@@ -21,8 +21,8 @@ import (
 	"github.com/understudy-store/understudy/internal/rpcerr"
 )
 
-// FuzzAnswers has a primary answer anything to calls about objects: the client returns what
-// can be understood or an error, and lists as long as what was asked for.
+// FuzzAnswers lets a primary give any answers to calls about objects. The client must return a
+// result or an error, and lists as long as the request.
 func FuzzAnswers(f *testing.F) {
 	var answer []byte
 	instead := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -74,8 +74,8 @@ func FuzzAnswers(f *testing.F) {
 	})
 }
 
-// FuzzFinding has a leader key, and the only node, say anything about who leads: the client
-// finds nobody, or goes on to where they say, and looks for no longer than it is asked to.
+// FuzzFinding lets the leader key, and the only node, name anything as the leader. The client
+// must find no leader, or go where they point, and must not search for longer than its deadline.
 func FuzzFinding(f *testing.F) {
 	cl := newCluster(f, 1)
 	cl.lead(0)

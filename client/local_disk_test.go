@@ -51,9 +51,9 @@ func TestOffload(t *testing.T) {
 	wantKind(t, "no copies", c.NotifyOffloadSuccess(ctx, nil), errs.InvalidParams)
 }
 
-// An SSD that the server has forgotten is mounted again, with the flag it had,
-// also if that fails at first behind the segments: the server knows the client
-// then, and does not say so again.
+// A client mounts an SSD that the server has forgotten again, with the same flag. It does so
+// even if the first try fails after the segments were mounted, when the server knows the client
+// again and does not ask for a remount any more.
 func TestRemountsItsSSD(t *testing.T) {
 	cl := newCluster(t, 1)
 	f := newFront(t, cl.lead(0).address)

@@ -213,7 +213,7 @@ func TestQueries(t *testing.T) {
 	}
 }
 
-// What cannot be sent, or would not mean what was meant, is refused here.
+// The client refuses arguments that cannot be sent, or would be taken for something else.
 func TestArgumentsThatCannotBe(t *testing.T) {
 	_, c := serving(t)
 	ctx := t.Context()

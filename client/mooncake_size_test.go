@@ -14,8 +14,8 @@ import (
 	"github.com/understudy-store/understudy/internal/mooncake/structpack"
 )
 
-// A request that no node takes is refused alike over both protocols, at once and
-// without harm to the connection.
+// A request that is too large for any node is refused in the same way over both protocols, at
+// once and without closing the connection.
 func TestTooLargeOverMooncake(t *testing.T) {
 	cl := newCluster(t, 1)
 	link := newLink(t, cl.lead(0).port("head", false).address)
@@ -90,8 +90,7 @@ func TestLargeAnswersOverMooncake(t *testing.T) {
 	}
 }
 
-// A babbler answers ServiceReady and Ping, and to all other calls what nobody
-// can read.
+// A babbler answers ServiceReady and Ping, and sends unreadable answers to all other calls.
 type babbler struct{ generation *mooncake.Generation }
 
 func (b *babbler) Quick(uint32) bool { return true }
@@ -109,8 +108,8 @@ func (b *babbler) Call(_ context.Context, function uint32, _ string, reply []byt
 	return append(reply, "babble"...), nil
 }
 
-// An answer that cannot be read would be no better the next time. What came of a
-// call that changes something is open then.
+// The client does not repeat a call with an unreadable answer, since the next one would be
+// unreadable as well. The outcome of a mutation is then open.
 func TestUnreadableAnswersOverMooncake(t *testing.T) {
 	g, _ := mooncake.NewGeneration("head")
 	p := servePort(t, coro.NewServer(&coro.Server{Open: func(*coro.Conn) coro.Handler { return &babbler{g} }}))

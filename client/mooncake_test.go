@@ -22,7 +22,7 @@ import (
 	"github.com/understudy-store/understudy/lab/original"
 )
 
-// A port is where a node answers Mooncake's clients.
+// A port is a port at which a node answers Mooncake's clients.
 type port struct {
 	*coro.Server
 	address string
@@ -83,8 +83,8 @@ func transport(t testing.TB, generation string) *mooncakeclient.Transport {
 	return tr
 }
 
-// In every generation, a client that speaks as Mooncake's own puts, finds and
-// removes what others see just so over gRPC.
+// In every generation, a client with Mooncake's protocol puts, finds and removes objects, and
+// clients with gRPC see the same.
 func TestMooncakesProtocol(t *testing.T) {
 	for _, generation := range mooncake.Names() {
 		t.Run(generation, func(t *testing.T) {
@@ -229,8 +229,8 @@ func TestOffloadOverMooncake(t *testing.T) {
 	}
 }
 
-// A call whose answer is lost is made again if that changes nothing, and else
-// left to the caller.
+// The client repeats a call whose answer is lost if the call changes nothing. Otherwise the
+// caller has to decide.
 func TestLostAnswersOverMooncake(t *testing.T) {
 	one := func(errors []error, err error) error {
 		if err == nil {
@@ -307,8 +307,8 @@ func TestLostAnswersOverMooncake(t *testing.T) {
 	}
 }
 
-// A node that does not serve closes connections: a client goes on to the one
-// that does, and no call is in doubt that no serving node was sent.
+// A node that does not serve closes connections. The client goes on to the one that serves. The
+// outcome of a call is open only if the call was sent to a serving node.
 func TestFollowsTheLeaderOverMooncake(t *testing.T) {
 	cl := newCluster(t, 2)
 	ports := []*port{cl.nodes[0].port("head", false), cl.nodes[1].port("head", false)}
@@ -378,8 +378,8 @@ func TestAnotherPrimaryBehindOneAddress(t *testing.T) {
 	wantKind(t, "the call that waited", <-waiting, errs.OK)
 }
 
-// Where Mooncake's clients look for their master: in etcd, where the value is an
-// address. One that behaves as the original looks again after three Pings.
+// Mooncake's clients look for their master in etcd, where the value is an address. One that
+// behaves as the original looks again after three failed Pings.
 func TestViewInEtcd(t *testing.T) {
 	server := etcdtest.Start(t)
 	etcd := server.Client(t)

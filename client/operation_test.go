@@ -21,8 +21,8 @@ var allOperations = []operation{
 	opMountLocalDiskSegment, opOffloadObjectHeartbeat, opNotifyOffloadSuccess,
 }
 
-// The table must be the contract's: a call that may be repeated at any time is
-// marked so there, and any other has a request id.
+// The table must match the contract: there a call that may be repeated at any time is marked as
+// such, and any other has a request id.
 func TestOperationsAreTheContracts(t *testing.T) {
 	known := make(map[string]operation)
 	for _, o := range allOperations {

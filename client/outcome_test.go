@@ -37,8 +37,8 @@ func requestID(m proto.Message) uint64 {
 	return r.Get(r.Descriptor().Fields().ByName("request_id")).Uint()
 }
 
-// A call whose answer is lost is made again under the same request id, and is
-// applied once: it has the outcome of the first attempt.
+// A call whose answer is lost is repeated with the same request id and applied once. It gets the
+// outcome of the first attempt.
 func TestLostAnswers(t *testing.T) {
 	reserve := func(t *testing.T, c *client.Client) client.PutRef {
 		t.Helper()
@@ -134,9 +134,9 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// What must not be repeated is not, once it may have been applied: the caller
-// learns that the outcome is open. A node that does not serve has applied
-// nothing, so there the call is repeated.
+// A call that must not be repeated is not, once it may have been applied: its caller gets an
+// error that says so. A node that does not serve has applied nothing, so then the call is
+// repeated.
 func TestCallsThatAreNotRepeated(t *testing.T) {
 	for method, call := range map[string]func(context.Context, *client.Client) error{
 		"RemoveAll": func(ctx context.Context, c *client.Client) error {
@@ -208,8 +208,7 @@ func wantUnresolved(t *testing.T, what string, err error) {
 	}
 }
 
-// A journal that refuses has changed nothing: the call is repeated, until its
-// deadline.
+// A call that the journal refuses has changed nothing, so it is repeated until its deadline.
 func TestJournalThatRefuses(t *testing.T) {
 	cl, c := serving(t)
 	var refused atomic.Int64
@@ -269,7 +268,7 @@ func TestDeadlineWithoutAnAnswer(t *testing.T) {
 	wantKind(t, "a batch without any answer", err, errs.Unresolved)
 }
 
-// Whoever cannot tell what came of the first attempt does not settle it.
+// An answer of a server that cannot know the outcome of the first attempt leaves that open.
 func TestStrangerAfterALostAnswer(t *testing.T) {
 	for name, second := range map[string]func(resp proto.Message) (proto.Message, error){
 		"another cluster": func(resp proto.Message) (proto.Message, error) {
@@ -360,8 +359,7 @@ func failing(kind pb.Kind, items ...uint32) func(string, proto.Message, proto.Me
 	}
 }
 
-// Only the items of a batch without an outcome are asked for again, each under
-// its own request id.
+// Only the items of a batch without an outcome are repeated, each with its own request id.
 func TestPartsOfABatch(t *testing.T) {
 	cl, f, c := behindAFront(t)
 	var items []client.PutItem
@@ -398,8 +396,8 @@ func TestPartsOfABatch(t *testing.T) {
 	}
 }
 
-// When the deadline ends a batch, what has no outcome says whether it may have
-// been changed, item by item.
+// When the deadline ends a batch, each item without an outcome says whether it may have been
+// applied.
 func TestBatchThatIsCutShort(t *testing.T) {
 	t.Parallel()
 	for kind, want := range map[pb.Kind]errs.Kind{

@@ -30,8 +30,8 @@ func ahead(t *testing.T, addresses ...string) (*client.Client, *atomic.Int64) {
 	return c, by
 }
 
-// Nodes forget request ids: what they may have forgotten is not asked for again, as
-// it would be done to a later object.
+// Nodes forget request ids. The client does not repeat a call whose id may be forgotten, since
+// it could affect a later object.
 func TestRepeatsEndBeforeNodesForgetTheRequest(t *testing.T) {
 	cl := newCluster(t, 1)
 	f := newFront(t, cl.lead(0).address)
@@ -69,7 +69,8 @@ func TestRepeatsEndBeforeNodesForgetTheRequest(t *testing.T) {
 	}
 }
 
-// What a run of a batch leaves open counts, also if a later run fails otherwise.
+// Items that one run of a batch leaves open stay open, even if a later run fails for another
+// reason.
 func TestRepeatsOfABatchEndBeforeNodesForgetTheRequest(t *testing.T) {
 	cl := newCluster(t, 1)
 	f := newFront(t, cl.lead(0).address)
@@ -136,8 +137,7 @@ func TestAttemptsEndBeforeNodesForgetTheRequest(t *testing.T) {
 	}
 }
 
-// A call that hangs at a primary which has turned another one away goes on at the next
-// primary, too.
+// A call that hangs at a primary that has refused another call also goes on at the next primary.
 func TestCallAtAReplacedLeader(t *testing.T) {
 	t.Parallel()
 	cl := newCluster(t, 2)
@@ -171,8 +171,8 @@ func TestCallAtAReplacedLeader(t *testing.T) {
 	wantKind(t, "the call that hangs", <-done, errs.OK)
 }
 
-// A connection that a router has forgotten is replaced before the server takes the client
-// for dead, although nobody says that it is.
+// A connection that a router has silently dropped is replaced before the server expires the
+// client.
 func TestForgottenConnection(t *testing.T) {
 	t.Parallel()
 	cl := newCluster(t, 1)

@@ -61,8 +61,8 @@ func (c *cluster) forget(id uuid.UUID) {
 	c.lead(0)
 }
 
-// A client whose segments the server has forgotten mounts them again, those
-// that it still lends, and no others.
+// A client whose segments the server has forgotten mounts exactly those again that it still
+// lends.
 func TestRemountsWhenTold(t *testing.T) {
 	cl := newCluster(t, 1)
 	cl.lead(0)

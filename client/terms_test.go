@@ -11,10 +11,10 @@ import (
 	"github.com/understudy-store/understudy/internal/service"
 )
 
-// waits makes a call while the client's clock runs fast: half a second whenever the node
-// is asked whether it leads. It returns what came of the call, and how long that took, from
-// the last time on that the node was not asked for a second: a busy machine stops this process,
-// and then the client waits anew.
+// waits makes a call while the client's clock runs fast: it advances by half a second whenever
+// the node is asked whether it leads. It returns the error of the call, and how long the call
+// took. If the node was not asked for a second, the time counts from then on: a busy machine
+// stopped this process, and the client waits anew.
 func waits(t *testing.T, c *client.Client, by *atomic.Int64, n *node) (took time.Duration, err error) {
 	t.Helper()
 	done := make(chan error, 1)
@@ -38,8 +38,9 @@ func waits(t *testing.T, c *client.Client, by *atomic.Int64, n *node) (took time
 	}
 }
 
-// A higher term than that of the primary, which nobody serves, shuts its answers out for
-// a while, not for ever: neither if it was only announced nor if the cluster began anew.
+// If there is a higher term than the primary's that no node serves, the client drops the
+// primary's answers for a while, but not for ever, whether that term was only announced or the
+// cluster was started anew.
 func TestHigherTermThatNobodyServes(t *testing.T) {
 	t.Parallel()
 	for name, begin := range map[string]func(*cluster, *client.Client){

@@ -18,7 +18,7 @@ import (
 	"github.com/understudy-store/understudy/client"
 )
 
-// What stands in front of a node speaks TLS, and the caller looks at each call.
+// A proxy in front of a node speaks TLS, and an interceptor of the caller sees each call.
 func TestTLSAndInterceptors(t *testing.T) {
 	cl := newCluster(t, 1)
 	cl.lead(0)

@@ -78,8 +78,7 @@ func TestLargestEventFits(t *testing.T) {
 	}
 }
 
-// A deletion names ids: one that comes late does not hit a later object under
-// the same key.
+// A deletion names ids, so a late one does not remove a later object under the same key.
 func TestLateDeletionsMissLaterObjects(t *testing.T) {
 	params := metadata.Params{LeaseTTL: time.Second, DiscardTimeout: time.Second, ReleaseTimeout: time.Second}
 	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)

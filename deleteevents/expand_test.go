@@ -18,8 +18,8 @@ func expander(p *lonetest.Primary) *deleteevents.Expander {
 	return &deleteevents.Expander{Store: p.Store, Queue: p.Queue, Now: p.Now, Fence: func(context.Context) error { return nil }}
 }
 
-// What came under a key since it was matched is another object, and stays; so
-// does what got a lease meanwhile.
+// An object that was put under a key after the match is another object, and stays. So does an
+// object that got a lease after the match.
 func TestWhatChangesAfterItWasMatchedStays(t *testing.T) {
 	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
 	keys := []string{"again", "gone", "read", "plain"}

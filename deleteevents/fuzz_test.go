@@ -10,9 +10,8 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// FuzzDecode feeds the decoder any bytes: it refuses them, or gives an event
-// that encodes to what decodes to the same, and names no more than there are
-// bytes.
+// FuzzDecode feeds the decoder any bytes. It must refuse them, or return an event that survives
+// encoding and decoding, with no more ids than there are bytes.
 func FuzzDecode(f *testing.F) {
 	late := &metadata.Removal{Ref: metadata.Ref{Shard: 1023, ID: math.MaxUint64}, LeaseUntil: math.MaxInt64, Request: 1}
 	for _, e := range []*deleteevents.Event{

@@ -129,8 +129,8 @@ func TestLeasedObjectsAndNearMisses(t *testing.T) {
 	}
 }
 
-// After a takeover all that is freed waits in quarantine, and to evict more does
-// not help a put that fails meanwhile.
+// After a takeover all freed memory waits in quarantine, so evicting more does not help a put
+// that fails in that time.
 func TestNothingIsArmedInTheGuardWhileQuarantineWouldHoldIt(t *testing.T) {
 	p := lonetest.Start(t, metadata.Options{}, params, 104*10)
 	p.Put(nil, lonetest.Keys("k", 10)...)
@@ -153,9 +153,8 @@ func TestNothingIsArmedInTheGuardWhileQuarantineWouldHoldIt(t *testing.T) {
 	fails(1, 1, "the guard is over")
 }
 
-// A guard that waits for writers lasts for minutes, after a fork without the last
-// primary. What is freed meanwhile helps no put, so puts that fail must not empty a full
-// cache.
+// After a fork without the last primary, the guard waits for writers, for minutes. Memory that is
+// freed in that time helps no put, so failing puts must not empty a full cache.
 func TestALongGuardDoesNotEmptyTheCache(t *testing.T) {
 	for name, free := range map[string]uint64{"with free memory": 5, "without": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -179,8 +178,8 @@ func TestALongGuardDoesNotEmptyTheCache(t *testing.T) {
 	}
 }
 
-// What the guard held comes free with the first commit behind it. A put that
-// fails until then asks for nothing: the round would take what is put next.
+// Memory that the guard held is freed by the first commit after the guard. A put that fails before
+// that commit must not start a pass, which would evict the objects that are put next.
 func TestNothingIsArmedBeforeTheCommitThatEndsTheGuard(t *testing.T) {
 	p := lonetest.Start(t, metadata.Options{}, params, 104*10)
 	p.Put(nil, lonetest.Keys("k", 10)...)
@@ -204,8 +203,8 @@ func TestNothingIsArmedBeforeTheCommitThatEndsTheGuard(t *testing.T) {
 	fails(1, "the put was tried behind the commit")
 }
 
-// A commit frees a limited number of ranges whose quarantine has ended. While some still
-// wait, a put that fails arms no eviction, unless its key found no room.
+// A commit frees a limited number of ranges whose quarantine has ended. While some still wait, a
+// failing put starts no eviction, unless it was its key that found no room.
 func TestNothingIsArmedWhileQuarantineEmpties(t *testing.T) {
 	const ranges = 12_000 // commits free 4,096 each
 	p := lonetest.Start(t, metadata.Options{}, params, 104*(ranges+10))
@@ -241,8 +240,8 @@ func TestNothingIsArmedWhileQuarantineEmpties(t *testing.T) {
 	}
 }
 
-// Outside of a guard a put that fails makes room, though there always is
-// something in quarantine: else all puts but a few starve.
+// Outside of a guard a failing put starts an eviction, although there is always some memory in
+// quarantine. Otherwise most puts would starve.
 func TestQuarantineDoesNotStarvePuts(t *testing.T) {
 	p := lonetest.Start(t, metadata.Options{}, params, 104*100)
 	p.Put(nil, lonetest.Keys("k", 100)...)
@@ -259,8 +258,8 @@ func TestQuarantineDoesNotStarvePuts(t *testing.T) {
 	}
 }
 
-// Objects whose renewed leases ended before the next scan are victims like any
-// other, and count.
+// Objects whose renewed leases ended before the next scan are victims like any other, and count for
+// the target.
 func TestLeasesShorterThanAScanKeepToTheTarget(t *testing.T) {
 	short := params
 	short.LeaseTTL = 500 * time.Millisecond
@@ -284,7 +283,7 @@ func TestLeasesShorterThanAScanKeepToTheTarget(t *testing.T) {
 	}
 }
 
-// Of a put that no eviction can help nothing is remembered.
+// A failed put that no eviction could help has no later effect.
 func TestNothingIsEvictedForAPutOfLongAgo(t *testing.T) {
 	p := lonetest.Start(t, metadata.Options{}, params, 104*10)
 	l := loop(p, eviction.Watermark{High: 0.9, Ratio: 0.05})
@@ -297,7 +296,7 @@ func TestNothingIsEvictedForAPutOfLongAgo(t *testing.T) {
 	}
 }
 
-// Objects with a copy on a disk keep their keys, so no eviction makes room for others.
+// Objects with a copy on a disk keep their keys, so evicting them makes no room for other keys.
 func TestNothingIsEvictedForKeysThatStay(t *testing.T) {
 	p := lonetest.Start(t, metadata.Options{}, params, 104*1000)
 	onDisk := func(put *metadata.Put) { put.DiskPath = "/shared/" + put.Key }

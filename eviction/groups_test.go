@@ -38,8 +38,8 @@ func TestALeasedMemberKeepsItsGroup(t *testing.T) {
 	}
 }
 
-// A lease that only the journal knows counts as well: a demoted node may be primary
-// again, or another one.
+// A lease that is only in the journal counts as well, since a demoted node, or another one, may be
+// primary now.
 func TestAJournaledLeaseKeepsItsGroup(t *testing.T) {
 	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
 	p.Put(inGroup("g"), "a", "b", "c")
@@ -62,7 +62,7 @@ func TestAJournaledLeaseKeepsItsGroup(t *testing.T) {
 	}
 }
 
-// A group goes with its youngest member, whatever the bounds.
+// A group is evicted with its youngest member, whatever the bounds.
 func TestAGroupGoesWhole(t *testing.T) {
 	const n = 1000
 	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
@@ -81,8 +81,8 @@ func TestAGroupGoesWhole(t *testing.T) {
 	}
 }
 
-// withLocked runs f while an object's shard is locked, in which none of the others is, and
-// reports whether f ended: it did not look at the object.
+// withLocked runs f while the shard of an object is locked; none of the others is in that shard. It
+// reports whether f ended, which shows that f did not look at the object.
 func withLocked(t *testing.T, p *lonetest.Primary, key string, others []string, f func()) bool {
 	t.Helper()
 	locked := p.Store.Lock(metadata.DefaultTenant, key)
@@ -109,8 +109,8 @@ func withLocked(t *testing.T, p *lonetest.Primary, key string, others []string, 
 	}
 }
 
-// A candidate that is leased keeps its group, however many members that has: the pass does
-// not look at them.
+// A leased candidate keeps its group, however many members that has, and the pass does not look at
+// the other members.
 func TestALeasedGroupCostsNoLookAtItsMembers(t *testing.T) {
 	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
 	for _, key := range []string{"old", "s1", "s2", "young"} {
@@ -134,8 +134,8 @@ func TestALeasedGroupCostsNoLookAtItsMembers(t *testing.T) {
 	}
 }
 
-// What is beyond the bound of a group is in another one, so that no pass takes longer
-// the more objects are put in a group.
+// Members beyond the bound of a group form another one, so that the length of a pass does not grow
+// with the size of a group.
 func TestALargeGroupIsDivided(t *testing.T) {
 	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
 	all := lonetest.Keys("k", 2500)
@@ -152,8 +152,8 @@ func TestALargeGroupIsDivided(t *testing.T) {
 	}
 }
 
-// A member's renewal that is journaled between a pass and its cutoff, of a lease that
-// ended as the cutoff does, would put it behind the cutoff, by its id.
+// A renewal of a member may be journaled between a pass and its cutoff. If the renewed lease ends at
+// the deadline of the cutoff, the member's id could place it beyond the cutoff.
 func TestARenewalOnItsWayDividesNoGroup(t *testing.T) {
 	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
 	p.Put(inGroup("g"), "a", "b")
@@ -178,7 +178,7 @@ func TestARenewalOnItsWayDividesNoGroup(t *testing.T) {
 	}
 }
 
-// Members put in one commit are equally old, and lie among others that are.
+// Members put in one commit are equally old, and interleaved with equally old objects of others.
 func TestACutoffDividesNoGroup(t *testing.T) {
 	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
 	keys := lonetest.Keys("k", 6)
@@ -198,7 +198,7 @@ func TestACutoffDividesNoGroup(t *testing.T) {
 	}
 }
 
-// A member whose memory an upsert is to get keeps its group.
+// A member whose memory an upsert will reuse keeps its group.
 func TestAnUpsertOfAMemberKeepsTheGroup(t *testing.T) {
 	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
 	p.Put(inGroup("g"), "a", "b")
@@ -215,7 +215,7 @@ func TestAnUpsertOfAMemberKeepsTheGroup(t *testing.T) {
 	up.Abort(p.Store)
 }
 
-// Readers of all members against passes: no object goes under a lease, its own or
+// While passes run and clients read all members, no object is evicted under a lease, its own or
 // that of another member.
 func TestReadersAgainstPasses(t *testing.T) {
 	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
@@ -269,8 +269,7 @@ func TestARoundOfLargeGroups(t *testing.T) {
 	}
 }
 
-// Groups that were put side by side, so that their members are equally old and lie among
-// one another, go one by one.
+// Groups whose members are equally old and interleaved are evicted one by one.
 func TestTiedGroupsGoOneByOne(t *testing.T) {
 	const groups, members = 6, 1000
 	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)

@@ -168,7 +168,7 @@ func TestModelCutoffLiesBelowTheLastCommit(t *testing.T) {
 	}
 }
 
-// What ends a reservation otherwise than by PutEnd must stamp the object too.
+// If anything other than PutEnd ends a reservation, it must stamp the object as well.
 func TestModelDiscardStampsTheObject(t *testing.T) {
 	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
 	p.Put(func(p *metadata.Put) { p.DiskPath = "/f" }, "k") // the disk replica is in progress
@@ -296,7 +296,7 @@ func TestBoundedPass(t *testing.T) {
 	}
 }
 
-// Cutoffs are counted where they apply, so both nodes count the same.
+// Cutoffs are counted when they are applied, so both nodes count the same.
 func TestCutoffCounts(t *testing.T) {
 	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
 	p.Put(nil, lonetest.Keys("k", 12)...)

@@ -10,7 +10,7 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// A writer that never finishes its file keeps the memory from eviction until its put is
+// A writer that never finishes its file protects the memory replica from eviction until its put is
 // given up, and no longer.
 func TestAnUnfinishedFileKeepsMemoryForABoundedTime(t *testing.T) {
 	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
@@ -25,7 +25,7 @@ func TestAnUnfinishedFileKeepsMemoryForABoundedTime(t *testing.T) {
 	}
 }
 
-// What went with its segment is not discarded again and again until it is swept up.
+// Reservations whose segment was unmounted are not discarded repeatedly before they are swept.
 func TestNothingIsDiscardedThatIsGone(t *testing.T) {
 	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
 	p.Commit(p.PutStart(nil, "a"))

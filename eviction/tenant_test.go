@@ -59,7 +59,7 @@ func TestATenantsObjectsGoOldestFirst(t *testing.T) {
 	}
 }
 
-// What has been prepared once is not found again.
+// A search does not find an object again whose eviction was prepared.
 func TestATenantsObjectGoesOnce(t *testing.T) {
 	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
 	p.Put(nil, "a")
@@ -71,7 +71,7 @@ func TestATenantsObjectGoesOnce(t *testing.T) {
 	first[0].Removal.Abort()
 }
 
-// Leases that were renewed since an object was filed are not looked at again and again.
+// A search looks only once at an object whose lease was renewed since it was filed.
 func TestLeasedObjectsCostALookOnce(t *testing.T) {
 	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
 	keys := lonetest.Keys("k", 500)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Who waits for a commit is woken up by it, and finds it in the state.
+// A caller that waits for a commit is woken up by it, and finds it in the state.
 func TestApplied(t *testing.T) {
 	log := &gatedLog{begun: make(chan struct{}, 1), open: make(chan struct{})}
 	l := startLone(t, log)

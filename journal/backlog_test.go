@@ -102,8 +102,8 @@ func (b *backlog) trim() {
 	}
 }
 
-// etcd counts all keys of the range of a request. To trim a backlog must not cost the square
-// of it: commits wait meanwhile.
+// etcd counts all keys in the range of a request. Trimming a backlog must not take quadratic time,
+// since commits wait for it.
 func TestTrimmingABacklogCountsItOnce(t *testing.T) {
 	t.Parallel()
 	b := newBacklog(t, 4096)
@@ -113,9 +113,9 @@ func TestTrimmingABacklogCountsItOnce(t *testing.T) {
 	}
 }
 
-// Trimming keeps up with any primary: while etcd is quick, slices are so large that a pause
-// of 10 ms behind each lets 20,000 commits and more lose their records in a second. A slow
-// etcd gets small ones: commits wait for each.
+// Trimming keeps up with any primary. While etcd is fast, slices are so large that, with a pause of
+// 10 ms after each, the records of at least 20,000 commits a second are deleted. A slow etcd gets
+// small slices, since commits wait for each.
 func TestSlicesAreAsLargeAsEtcdIsQuick(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -138,7 +138,7 @@ func TestSlicesAreAsLargeAsEtcdIsQuick(t *testing.T) {
 	}
 }
 
-// The same holds for a reader of all records.
+// Reading all records of a backlog does not take quadratic time either.
 func TestReadingABacklogCountsItAFewTimes(t *testing.T) {
 	t.Parallel()
 	b := newBacklog(t, 4096)

@@ -70,8 +70,8 @@ func TestShorterWindowCutsTheRight(t *testing.T) {
 	})
 }
 
-// A caller waits for the commit that renews the right, but not beyond the failover
-// time behind the last commit, nor behind its own deadline; only so many may wait.
+// A caller waits for the commit that renews the right, at most until the failover time after the
+// last commit, or until its own deadline. The number of waiting callers is bounded.
 func TestFenceWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := NewRight(clock.Runtime())

@@ -64,7 +64,7 @@ func TestCompactorKeepsTheHistoryShort(t *testing.T) {
 	}
 }
 
-// History is kept back to where state files lead, however old it is.
+// History is kept back to the positions of state files, however old it is.
 func TestCompactorKeepsWhatStateFilesNeed(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	client := etcd.Client(t)
@@ -92,7 +92,7 @@ func TestCompactorKeepsWhatStateFilesNeed(t *testing.T) {
 	waitFor(t, "the compaction", func() bool { return compacted(kept) })
 }
 
-// Of several nodes with a member of etcd, those that are not to cut leave the history alone.
+// Of several nodes with a member of etcd only one compacts the history.
 func TestOnlyOneNodeCuts(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	client := etcd.Client(t)

@@ -61,8 +61,8 @@ func (l *lone) mount(ctx context.Context, n int) error {
 	return errors.Join(append(answers, err)...)
 }
 
-// Callers who meet in a commit all get their answers, from each other or from the
-// writer's goroutine.
+// Callers whose changes are in one commit all get their answers, whether another caller or the
+// writer's goroutine makes the commit.
 func TestCallersCommit(t *testing.T) {
 	l := startLone(t, journal.NoLog{})
 	const callers, each = 8, 100
@@ -89,8 +89,8 @@ func TestCallersCommit(t *testing.T) {
 	}
 }
 
-// When the writer ends among callers, each has an outcome, and none is told that
-// nothing was changed if it was.
+// If the writer ends while callers wait, each gets an outcome, and none gets the answer that nothing
+// was changed if it was.
 func TestCallersCommitToTheEnd(t *testing.T) {
 	for range 20 {
 		l := startLone(t, journal.NoLog{})
@@ -140,7 +140,7 @@ func (b *brokenLog) Append(context.Context, *journal.Sealed) error {
 	return nil
 }
 
-// A commit of a caller's that fails ends the writer, as one of its own does.
+// A failing commit that a caller makes ends the writer, like a commit of its own.
 func TestACallersCommitFails(t *testing.T) {
 	log := new(brokenLog)
 	log.left.Store(2) // the start of the term, and a mount
@@ -187,7 +187,7 @@ func (l *gatedLog) Append(ctx context.Context, _ *journal.Sealed) error {
 	}
 }
 
-// A caller who must not wait is not made to wait for what others have queued.
+// A caller that must not wait does not wait for changes that others have queued.
 func TestNoWaitBehindOthers(t *testing.T) {
 	log := &gatedLog{begun: make(chan struct{}, 1), open: make(chan struct{})}
 	l := startLone(t, log)
@@ -224,8 +224,8 @@ type panickingLog struct{}
 
 func (panickingLog) Append(context.Context, *journal.Sealed) error { panic("no memory") }
 
-// Where a commit fails when the state may have half of it, the process ends, even if the
-// caller who commits recovers from panics: nothing may use that state.
+// If a commit fails after it was applied in part, the process ends, even if the committing caller
+// recovers from panics, since nothing may use that state.
 func TestCommitThatMayBeAppliedByHalfEndsTheProcess(t *testing.T) {
 	for name, fail := range map[string]func(*testing.T){"no memory": submitToAPanickingLog, "applying commit 3": submitWhatDoesNotApply} {
 		t.Run(name, func(t *testing.T) {

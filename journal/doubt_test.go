@@ -55,8 +55,8 @@ func faultyClient(t *testing.T, etcd *etcdtest.Cluster, fault func() (send, answ
 	return client
 }
 
-// Whatever becomes of a transaction's question or answer, the change is in the
-// journal once, and its caller gets the true result.
+// Whether a transaction's request or answer is lost, the change is in the journal once, and its
+// caller gets the true result.
 func TestLostAnswersAreResolved(t *testing.T) {
 	for name, tc := range map[string]struct{ send, answer func(n int32) bool }{
 		"the answer is lost":      {always, odd},
@@ -129,8 +129,8 @@ func TestDoubtIsResolvedWithoutARead(t *testing.T) {
 	}
 }
 
-// A commit that etcd does not answer goes out again beside the first: what a leader of
-// etcd was told before it died may be lost for good.
+// A commit that etcd does not answer is sent again while the first one is under way, since a request
+// to a leader of etcd that died may be lost for good.
 func TestUnansweredCommitIsSentAgain(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	var hang atomic.Bool
@@ -170,8 +170,8 @@ func TestUnansweredCommitIsSentAgain(t *testing.T) {
 	<-ended
 }
 
-// Records get the lease of those before them when etcd does not grant the next one, as
-// while it elects a leader.
+// If etcd does not grant the next lease, for example while it elects a leader, records get the lease
+// of the earlier ones.
 func TestLeaseThatIsNotGranted(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	var hang atomic.Bool
@@ -203,8 +203,8 @@ func TestLeaseThatIsNotGranted(t *testing.T) {
 func always(int32) bool { return true }
 func odd(n int32) bool  { return n%2 == 0 }
 
-// When another primary takes over before the doubt is resolved, the caller is
-// told that the outcome is open, not that nothing happened.
+// If another primary takes over before the doubt is resolved, the caller gets the answer that the
+// outcome is open, not that nothing happened.
 func TestDoubtThatIsNeverResolved(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	other := etcd.Client(t)

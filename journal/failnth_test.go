@@ -17,9 +17,8 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// Whatever operation of a commit fails, or few in a row, callers are told what is true of
-// the journal, a further attempt succeeds, and a follower has the primary's
-// state.
+// If any operation of a commit fails, or a few in a row, callers get answers that are true of the
+// journal, a further attempt succeeds, and a follower has the primary's state.
 func TestCommitWhenTheNthOperationFails(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	direct := etcd.Client(t)

@@ -49,9 +49,9 @@ func framed(t testing.TB, changes []metadata.Change) (b []byte) {
 	return b
 }
 
-// FuzzRecord feeds the decoder any record; with mend, its header is made to fit
-// a body that the fuzzer made, packed or not. It is refused, or encodes to what
-// decodes to the same, and takes no more memory than a record may.
+// FuzzRecord feeds the decoder any record. With mend, it first gives a body of the fuzzer, packed or
+// not, a fitting header. The decoder must refuse the record, or return changes that survive encoding
+// and decoding, and must not take more memory than a record may.
 func FuzzRecord(f *testing.F) {
 	for stream, changes := range someChanges() {
 		record := journal.EncodeRecord(journal.Stamp{Term: 3, Seq: 7, Time: 99}, len(changes), framed(f, changes))
@@ -128,8 +128,8 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// FuzzHead feeds the decoder any value of the head key: it is refused, or
-// encodes to what decodes to the same, and a term can begin behind it.
+// FuzzHead feeds the decoder any value of the head key. It must refuse the value, or return a head
+// that survives encoding and decoding, and after which a term can begin.
 func FuzzHead(f *testing.F) {
 	whole, err := journal.Head{
 		Term: 3, Seq: 7, Time: 99, Hold: 5012, Streams: 5, Bytes: 1 << 30, Checked: 6, Digest: 1 << 63, Clean: true,
@@ -161,8 +161,8 @@ func FuzzHead(f *testing.F) {
 	})
 }
 
-// What fuzzing has found: values that were taken, and with which this node would
-// have gone on to write what nobody can read, or passed over records.
+// Found by fuzzing: values that were accepted, but after which this node would have written values
+// that no node can read, or skipped records.
 func TestValuesThatCannotBe(t *testing.T) {
 	for name, head := range map[string]string{
 		"a negative hold":     `{"term":1,"sequence":1,"checked_digest":"0","lease_hold_ms":-1}`,

@@ -8,9 +8,9 @@ import (
 	"github.com/understudy-store/understudy/journal"
 )
 
-// Revisions repeat in an etcd that was restored, so a writer compares what stands
-// at the leader and at the head: the same values written again change nothing,
-// another election's leader fences it, whatever its revisions are.
+// Revisions repeat in a restored etcd, so a writer compares the values of the leader key and the
+// head. The same values written again change nothing. The leader key of another election fences the
+// writer, whatever its revisions are.
 func TestWritersCompareValues(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	client := etcd.Client(t)

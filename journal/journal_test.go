@@ -339,8 +339,8 @@ func TestFencedByAnotherLeader(t *testing.T) {
 	p.prepare("b") // was taken back: the key is free
 }
 
-// A deposed primary whose predecessor's head has moved on must not write, even
-// if the leader key were its own again.
+// A deposed primary must not write after the head has moved on, even if the leader key were its own
+// again.
 func TestFencedByTheHead(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	client := etcd.Client(t)
@@ -371,7 +371,8 @@ func TestTheRecordsLeaseIsRenewed(t *testing.T) {
 	p.mustPut("after the lease went")
 }
 
-// Records that no primary deletes expire, but only after a day: so long all nodes may be away.
+// Records that no primary deletes expire, but only after a day, since all nodes may be away for that
+// long.
 func TestRecordsExpire(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	client := etcd.Client(t)
@@ -407,7 +408,7 @@ func TestACallerThatGoesTakesItsChangeBack(t *testing.T) {
 	}
 }
 
-// Not even a writer that waits for changes may take it.
+// A change whose caller's context has ended is not committed, even if a writer waits for changes.
 func TestACallerThatComesTooLateChangesNothing(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	p := newPrimary(t, etcd.Client(t), 1<<20).run()

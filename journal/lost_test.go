@@ -7,8 +7,8 @@ import (
 	"github.com/understudy-store/understudy/journal"
 )
 
-// A head that does not descend from a state, nor the state from the head, is a fork; one of
-// the same primary, at or behind the state's position, is the journal gone back.
+// If neither the head descends from the state nor the state from the head, there is a fork. A head of
+// the same primary at or before the state's position means that the journal went back.
 func TestAgainstAForkedJournal(t *testing.T) {
 	at := func(h journal.Head) journal.Cursor {
 		h.History = "h"

@@ -51,13 +51,13 @@ func TestFullEtcdRecovers(t *testing.T) {
 	}
 }
 
-// covered lets everything go that the primary has applied.
+// covered returns a cover that allows deleting everything that the primary has applied.
 func covered(p *primary) func(context.Context) (journal.Cover, error) {
 	return func(context.Context) (journal.Cover, error) { return journal.Cover{Seq: p.log.Tip().Head.Seq}, nil }
 }
 
-// An embedded etcd was nearly full for an hour, of what nobody could free. Then that goes,
-// and there is space within seconds, however often an attempt failed.
+// An embedded etcd was nearly full for an hour, with keys that no node could delete. When those keys
+// are deleted, there is space within seconds, however many attempts failed before.
 func TestSpaceIsFoundSoonAfterALongTime(t *testing.T) {
 	etcd := etcdtest.Start(t, etcdtest.WithQuota(32<<20))
 	client := etcd.Client(t)
@@ -94,8 +94,8 @@ func TestSpaceIsFoundSoonAfterALongTime(t *testing.T) {
 	waitFor(t, "space", func() bool { return !compactor.Space().Full() })
 }
 
-// A message is lost, so that a commit is in doubt, and then etcd is full: space
-// is made, and the commit is made all the same.
+// A message is lost, so that a commit is in doubt, and then etcd is full. The node makes space, and
+// the commit succeeds.
 func TestFullEtcdRecoversWhileACommitIsInDoubt(t *testing.T) {
 	etcd := etcdtest.Start(t, etcdtest.WithQuota(16<<20))
 	var lose atomic.Bool
@@ -134,8 +134,8 @@ func TestFullEtcdRecoversWhileACommitIsInDoubt(t *testing.T) {
 	p.mustPut("after")
 }
 
-// The write that takes etcd beyond its quota may be applied and answered with
-// no space all the same. A resignation knows which of the two it is.
+// A write that takes etcd beyond its quota may be applied although etcd answers that it has no space.
+// A resignation finds out whether it was applied.
 func TestResigningWhenEtcdFills(t *testing.T) {
 	for _, applied := range []bool{true, false} {
 		t.Run(fmt.Sprintf("applied %v", applied), func(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"github.com/understudy-store/understudy/journal"
 )
 
-// The primary of an earlier term may still answer, and a node does not read
-// windows: a term that ends at once must leave its window to the next one.
+// The primary of an earlier term may still answer, and some node cannot read windows. So a term that
+// ends at once must pass that primary's window on to the next term.
 func TestPaceKeepsTheWindowOfAnEarlierTerm(t *testing.T) {
 	const window, failover = 600 * time.Millisecond, time.Second
 	pace := journal.NewPace(failover, 5*time.Second, slog.New(slog.DiscardHandler))

@@ -36,8 +36,8 @@ func TestReaderThatIsTooLate(t *testing.T) {
 	wantReason(t, err, journal.ReasonStart)
 }
 
-// A reader behind a compaction reads the records that still stand. Commits that have
-// none are proven by what the heads count.
+// A reader behind a compaction reads the records that etcd still has. The counts in the heads prove
+// the commits without records.
 func TestReaderBehindACompaction(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	start := now(t, etcd.Client(t))
@@ -55,7 +55,7 @@ func TestReaderBehindACompaction(t *testing.T) {
 	s.waitFor(t, p.store.Position())
 }
 
-// A reader that knows the very head goes on behind a compaction, with nothing to read.
+// A reader that knows the current head goes on after a compaction without reading anything.
 func TestReaderAtTheHeadBehindACompaction(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	client := etcd.Client(t)
@@ -86,8 +86,7 @@ func wantReason(t *testing.T, err error, want journal.Reason) {
 	}
 }
 
-// Keys that expire or are deleted are no events: a reader behind them goes on
-// from its revision.
+// The expiry and the deletion of keys are no commits: a reader goes on from its revision.
 func TestExpiredRecordsChangeNothing(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	client := etcd.Client(t)
@@ -107,8 +106,7 @@ func TestExpiredRecordsChangeNothing(t *testing.T) {
 	s.waitFor(t, p.store.Position())
 }
 
-// Whatever stands in etcd, a reader refuses what is not the next commit, says
-// why, and keeps what it has.
+// Whatever is in etcd, a reader refuses everything but the next commit, says why, and keeps its state.
 func TestTamperedJournal(t *testing.T) {
 	for name, tc := range map[string]struct {
 		put  func(journal.Layout, journal.Head) []clientv3.Op
@@ -263,8 +261,8 @@ func TestLag(t *testing.T) {
 	}
 }
 
-// The head was deleted and the journal founded anew before a reader came to it: the reader
-// goes on behind both. One for which the head is still missing says that it is lost.
+// The head was deleted, and the journal founded anew, before a reader read either. The reader goes on
+// after both. A reader for which the head is still missing reports that the journal is lost.
 func TestReaderPassesAHeadThatWasDeletedAndFoundedAnew(t *testing.T) {
 	for name, founded := range map[string]bool{"founded anew": true, "still missing": false} {
 		t.Run(name, func(t *testing.T) {

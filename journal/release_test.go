@@ -24,9 +24,9 @@ func (p *primary) all(changes ...metadata.Change) {
 	}
 }
 
-// More ranges leave quarantine at once than one commit frees, while nobody calls. Whoever
-// reads the records alone frees the same ranges at the same commits: the heartbeats that
-// free some have records.
+// More ranges leave quarantine at once than one commit frees, while no caller commits. A node that
+// reads only records frees the same ranges at the same commits, since heartbeats that free ranges have
+// records.
 func TestHeartbeatsThatFreeMemoryHaveRecords(t *testing.T) {
 	const objects = 10_000
 	etcd := etcdtest.Start(t)

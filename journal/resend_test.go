@@ -19,8 +19,8 @@ import (
 	"github.com/understudy-store/understudy/journal"
 )
 
-// After a commit that a dead member of etcd held up, the next one is sent again as early
-// as ever: a member that hangs, or an election, is no sign of a slow etcd.
+// After a commit that a dead member of etcd delayed, the next commit is sent again as early as usual,
+// since a hanging member, or an election, does not mean that etcd is slow.
 func TestResendsAfterAMemberThatDidNotAnswer(t *testing.T) {
 	const away = 2 * time.Second // for which the first transaction had no answer
 	for name, tc := range map[string]struct {

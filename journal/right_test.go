@@ -10,8 +10,8 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// An older node joins, so heads are to carry no window any more. Until the first
-// of them is written, followers depose by the one before.
+// An older node joins, so heads must not carry a window any more. Until the first such head is written,
+// followers depose by the previous one.
 func TestSessionCountsFromTheFirstCommitWithoutAWindow(t *testing.T) {
 	const window, failover, session = 600 * time.Millisecond, time.Second, 5 * time.Second
 	now := time.Hour
@@ -49,9 +49,9 @@ func TestSessionCountsFromTheFirstCommitWithoutAWindow(t *testing.T) {
 	}
 }
 
-// The clock of a primary goes 1/1000 too slow, and that of the node that is elected 1/1000
-// too fast. When the latter has waited for the window, the right has ended; so it has if a
-// shorter window is sent, whose elected node waits for that alone.
+// The clock of a primary runs 1/1000 too slow, and that of the elected node 1/1000 too fast. When the
+// elected node has waited for the window, the right has ended. So it has if the primary sent a shorter
+// window, and the elected node waits only for that.
 func TestTheRightAllowsForClockRates(t *testing.T) {
 	const window, short, failover = 600 * time.Millisecond, 300 * time.Millisecond, time.Second
 	for _, next := range []time.Duration{window, short} {
@@ -89,8 +89,7 @@ func writerWithRight(log journal.Log) (*journal.Writer, *journal.Right) {
 	}), right
 }
 
-// A watchedStart is a change that notes whether its node may still answer when it is taken
-// back.
+// A watchedStart is a change that records whether its node may still answer when it is aborted.
 type watchedStart struct {
 	metadata.TermStart
 	right          *journal.Right
@@ -99,9 +98,8 @@ type watchedStart struct {
 
 func (c *watchedStart) Abort(*metadata.Store) { c.aborted, c.valid = true, c.right.Valid() }
 
-// When a commit may be in the journal although it failed here, or another node is elected,
-// the right to answer ends before the changes are taken back: that wakes readers who
-// waited for the outcome.
+// If a failed commit may be in the journal, or another node is elected, the right to answer ends before
+// the changes are aborted, since that wakes readers that waited for the outcome.
 func TestRightEndsBeforeChangesAreTakenBack(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err   error

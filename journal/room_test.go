@@ -20,8 +20,8 @@ func from(t testing.TB, peer string) context.Context {
 	return context.WithValue(t.Context(), share.PeerKey{}, peer)
 }
 
-// However many calls of a peer wait for room, those of another get in before them, and so
-// does what this program does by itself.
+// However many calls of one peer wait for room, calls of another peer get in before them, and so do
+// changes of the node itself.
 func TestPeersShareTheQueue(t *testing.T) {
 	const capacity, each = 64 << 20, 128 << 10
 	synctest.Test(t, func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestPeersShareTheQueue(t *testing.T) {
 	}) // the others leave with the context
 }
 
-// The smallest queue takes the largest submission of anybody.
+// The smallest queue has room for the largest submission.
 func TestSmallestQueue(t *testing.T) {
 	q := journal.NewQueue(metadata.New(metadata.Options{}), 1)
 	for _, peer := range []string{"one", "another", ""} {
@@ -64,7 +64,7 @@ func TestSmallestQueue(t *testing.T) {
 	}
 }
 
-// A queue takes so many submissions at most, however small they are.
+// The number of submissions in a queue is bounded, however small they are.
 func TestQueueIsBounded(t *testing.T) {
 	q := journal.NewQueue(metadata.New(metadata.Options{}), 64<<20)
 	for _, peer := range []string{"one", ""} {

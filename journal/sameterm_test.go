@@ -59,9 +59,9 @@ func txnClient(t *testing.T, etcd *etcdtest.Cluster, run *faultinject.Run) *clie
 	return etcd.Client(t, run.DialOptions()...)
 }
 
-// Two nodes are elected for one term, as the first committed nothing in it. The
-// first entry of the second is not the first one's, though the head may differ in
-// the election alone.
+// Two nodes are elected for one term, since the first one committed nothing in it. The first node must
+// not take the second one's first entry for its own, although the heads may differ only in the
+// election.
 func TestAnotherNodesFirstEntryIsNotOurs(t *testing.T) {
 	for name, sameHead := range map[string]bool{"another head": false, "the same head": true} {
 		for _, lost := range []bool{false, true} {

@@ -16,8 +16,7 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// A watch that brings nothing any more, while etcd answers everything else, does not
-// keep a follower where it is.
+// A follower gets on although its watch brings nothing any more while etcd answers everything else.
 func TestStuckWatchIsBegunAnew(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -33,8 +32,8 @@ func TestStuckWatchIsBegunAnew(t *testing.T) {
 	s.reach(t, p.store.Position().Seq)
 }
 
-// A watch whose one message takes longer to come than a watch may be silent is begun anew,
-// and then waited for longer.
+// If one message of a watch takes longer than a watch may be silent, the watch is restarted, and may
+// then be silent for longer.
 func TestSlowMessageOfAWatchIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)

@@ -26,8 +26,8 @@ func (r *tracer) Commit(ctx context.Context, head journal.Head, _ int, callers [
 	return context.WithValue(ctx, tag{}, "traced"), func(err error) { r.outcomes = append(r.outcomes, err) }
 }
 
-// A tracer gets each commit that callers wait for, with their contexts, and what became
-// of it; heartbeats are not its business.
+// A tracer gets each commit that callers wait for, with their contexts and the outcome. It does not get
+// heartbeats.
 func TestTracer(t *testing.T) {
 	p := newPrimary(t, etcdtest.Start(t).Client(t), 1<<20)
 	r, traced := &tracer{}, false

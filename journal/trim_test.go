@@ -56,8 +56,8 @@ func (tr *trimming) oldest() metadata.Seq {
 	return oldest
 }
 
-// old waits until the trimmer has seen what stands now, and has looked twice at what is
-// covered since that is older than it is kept.
+// old waits until the trimmer has seen the current head, and has checked twice what is covered after
+// the records up to it became old.
 func (tr *trimming) old() {
 	tr.t.Helper()
 	before := tr.looks.Load()
@@ -69,7 +69,7 @@ func (tr *trimming) old() {
 	})
 }
 
-// Records go when they are old and state files cover them, and not before; those beyond the
+// Records are deleted when they are old and state files cover them, and not before. Records beyond the
 // files stay, however old they are.
 func TestRecordsLiveUntilStateFilesCoverThem(t *testing.T) {
 	t.Parallel()
@@ -89,8 +89,8 @@ func TestRecordsLiveUntilStateFilesCoverThem(t *testing.T) {
 	})
 }
 
-// Young records stay though state files cover them: followers read them behind a compaction.
-// While none is old, nobody asks what is covered.
+// Young records stay although state files cover them, since followers read them after a compaction.
+// While no record is old, the trimmer does not ask what is covered.
 func TestYoungRecordsStay(t *testing.T) {
 	t.Parallel()
 	tr := newTrimming(t, 1<<40)
@@ -110,7 +110,7 @@ func TestYoungRecordsStay(t *testing.T) {
 	}
 }
 
-// The bound outweighs files and age.
+// Records beyond the bound are deleted, whatever their age and whatever state files cover.
 func TestRecordsBeyondTheBoundGo(t *testing.T) {
 	t.Parallel()
 	tr := newTrimming(t, 4<<10)
@@ -121,7 +121,7 @@ func TestRecordsBeyondTheBoundGo(t *testing.T) {
 	}
 }
 
-// A node that is not elected any more deletes nothing: sequences may be used again.
+// A node that is no longer elected deletes nothing, since sequences may be used again.
 func TestADeposedNodeTrimsNothing(t *testing.T) {
 	t.Parallel()
 	tr := newTrimming(t, 1<<40)

@@ -10,9 +10,8 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// FuzzDecode feeds the decoder any bytes: it refuses them, or gives a batch
-// that encodes to what decodes to the same renewals, and no more of them than
-// there are bytes.
+// FuzzDecode feeds the decoder any bytes. It must refuse them, or return a batch that survives
+// encoding and decoding, with no more renewals than there are bytes.
 func FuzzDecode(f *testing.F) {
 	for _, renewals := range [][]leasesync.Renewal{
 		{{Ref: metadata.Ref{Shard: 3, ID: 4}, Deadline: 5}},

@@ -156,7 +156,7 @@ func (j *countedJournal) Submit(ctx context.Context, changes ...metadata.Change)
 	return j.Journal.Submit(ctx, changes...)
 }
 
-// A scan takes small rounds, and larger ones where they would be many.
+// A scan works in small rounds, or in larger ones if there would be too many.
 func TestLargeScansTakeFewRounds(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it puts 200,000 objects")

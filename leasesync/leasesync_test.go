@@ -83,7 +83,7 @@ func TestBatchesFit(t *testing.T) {
 	}
 }
 
-// start runs the leases of a primary, which renewals of p.Get wake.
+// start runs the leases of a primary. Renewals by p.Get wake them.
 func start(t *testing.T, p *lonetest.Primary, j leasesync.Journal, interval time.Duration) *leasesync.Counters {
 	t.Helper()
 	counters := new(leasesync.Counters)

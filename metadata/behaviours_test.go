@@ -260,8 +260,8 @@ func TestRemove(t *testing.T) {
 	wantKind(t, "forced remove of a put in progress", c.remove("k", true), errs.ReplicaNotReady)
 }
 
-// A lease ends for removals when the reader's time is over. The margin for clocks is
-// the memory's: it stays in quarantine.
+// For removals a lease ends when the reader's time is over. The margin for clock rates applies
+// only to the memory, which stays in quarantine for that long.
 func TestLeaseEndsWithTheReadersTime(t *testing.T) {
 	c := newCluster(t)
 	c.mount(1, "a", 104)
@@ -425,7 +425,7 @@ func TestClear(t *testing.T) {
 	}
 }
 
-// A writer that was given up and its successor write two files.
+// A writer whose put was given up and its successor write different files.
 func TestDiskReplicasOfTwoPuts(t *testing.T) {
 	c := newCluster(t)
 	c.mount(1, "a", 1<<20)

@@ -21,7 +21,7 @@ import (
 
 var scale = flag.Int("metadata.scale", 1_000_000, "objects of the larger ones of BenchmarkMemory, BenchmarkBatch and BenchmarkPauses")
 
-// resident returns the bytes of memory that this process has, of Go's heap and beside it.
+// resident returns the resident memory of this process in bytes, Go's heap included.
 func resident(tb testing.TB) uint64 {
 	tb.Helper()
 	status, err := os.ReadFile("/proc/self/status")
@@ -165,8 +165,8 @@ func BenchmarkRenewals(b *testing.B) {
 }
 
 // BenchmarkPauses reads one key at a time while garbage is collected, more often than
-// need be. It reports for how long the collector stopped the program each time, which
-// part of the processor the reader had to help it with, and the slowest reads.
+// necessary. It reports the length of the collector's pauses, the share of CPU time that the
+// reader spent on assisting it, and the slowest reads.
 func BenchmarkPauses(b *testing.B) {
 	for _, n := range []int{100_000, *scale} {
 		s := metadata.New(metadata.Options{})
@@ -208,8 +208,8 @@ func pauses(b *testing.B, s *metadata.Store, n int) {
 	b.ReportMetric(float64(took[len(took)*9999/10000].Nanoseconds()), "ns-p99.99")
 }
 
-// threadTime returns the processor time of this thread: what others take of a busy machine
-// is not in it.
+// threadTime returns the CPU time of this thread, which excludes that of other threads on a busy
+// machine.
 func threadTime(tb testing.TB) time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {

@@ -24,7 +24,7 @@ func fill(tb testing.TB, n int) (*metadata.Store, []string) {
 	return s, names
 }
 
-// fillStore does that with an empty store.
+// fillStore fills an empty store like fill.
 func fillStore(tb testing.TB, s *metadata.Store, n int) {
 	tb.Helper()
 	seq := metadata.Seq(0)
@@ -111,7 +111,7 @@ func shuffled(names []string) []string {
 	return requests
 }
 
-// journalRenewals does the work of a scan, so that the next reads mark anew.
+// journalRenewals journals marked renewals, as a scan does, so that later reads mark again.
 func journalRenewals(tb testing.TB, s *metadata.Store, now metadata.Time) {
 	tb.Helper()
 	if _, err := s.Apply(&metadata.Commit{Seq: s.Position().Seq + 1, Term: 1, Time: now, Changes: marked(s)}, nil); err != nil {

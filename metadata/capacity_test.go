@@ -60,7 +60,7 @@ func TestCapacitiesOfSSDs(t *testing.T) {
 	}
 }
 
-// Before their rules capacities are not journaled: older nodes could not read them.
+// Capacities are not journaled under older rules, since older nodes could not read them.
 func TestCapacitiesWaitForTheirRules(t *testing.T) {
 	c := &cluster{t: t, primary: metadata.New(metadata.Options{}), follower: metadata.New(metadata.Options{}), now: 1000, term: 1}
 	c.must(c.commit(&metadata.TermStart{Term: 1, Params: params}))
@@ -103,7 +103,7 @@ func TestMemoryByTheOwnersSSD(t *testing.T) {
 	}
 }
 
-// The sizes of all segments have a sum that does not overflow, however they are mounted.
+// The sum of the sizes of all segments does not overflow, however they are mounted.
 func TestMountedMemoryIsBounded(t *testing.T) {
 	huge := func(n byte, size uint64) segment.Spec {
 		return segment.Spec{
@@ -160,8 +160,8 @@ func TestMountedMemoryIsBounded(t *testing.T) {
 	wantKind(t, "when one is unmounted", err, errs.OK)
 }
 
-// A mount takes the place of a bounded number of segments: they go in one change, and
-// others wait while they are found.
+// A mount replaces only a bounded number of segments, since it removes them in one change, and
+// others wait while it looks for them.
 func TestReplacedSegmentsAreBounded(t *testing.T) {
 	spec := func(n int, size uint64) segment.Spec {
 		return segment.Spec{

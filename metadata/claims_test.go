@@ -15,8 +15,8 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// unmountClaimed unmounts a segment as the primary does: with what readers have
-// leases on.
+// unmountClaimed unmounts a segment as the primary does: with the ranges on which readers have
+// leases.
 func (c *cluster) unmountClaimed(id segment.ID) {
 	c.t.Helper()
 	number, _ := c.primary.FindSegment(id)
@@ -32,8 +32,8 @@ func (c *cluster) wantQuarantined(t *testing.T, what string, want uint64) {
 	}
 }
 
-// Memory that comes back is given to nobody while a reader has a lease on it,
-// journaled or not, and while a writer may be late.
+// Memory that is mounted again is given to nobody while a reader has a lease on it, journaled
+// or not, or while a late writer may still write there.
 func TestMemoryThatComesBack(t *testing.T) {
 	c := newCluster(t)
 	id := c.mount(1, "a", 1<<10)
@@ -64,8 +64,8 @@ func TestMemoryThatComesBack(t *testing.T) {
 	c.wantQuarantined(t, "after the end", 0)
 }
 
-// What another mount takes over is claimed as well; another endpoint's memory is
-// other memory.
+// Ranges of a segment that another mount replaces are claimed as well. The same addresses at
+// another endpoint are other memory.
 func TestClaimsOfAMountThatIsReplaced(t *testing.T) {
 	c := newCluster(t)
 	c.mount(1, "a", 1<<10)
@@ -83,7 +83,7 @@ func TestClaimsOfAMountThatIsReplaced(t *testing.T) {
 	c.wantQuarantined(t, "with another endpoint's", 96)
 }
 
-// moved returns the mounts of a client's segments anew, under other ids.
+// moved returns new mounts of a client's segments, under other ids.
 func (c *cluster) moved(ids ...byte) (changes []metadata.Change) {
 	c.t.Helper()
 	var specs []segment.Spec
@@ -119,7 +119,7 @@ func TestClaimsOfManyMounts(t *testing.T) {
 	}
 }
 
-// What changes between two mounts of one commit counts for the second.
+// A change between two mounts of one commit affects the claims of the second.
 func TestClaimsOfMountsAmongPuts(t *testing.T) {
 	c := newCluster(t)
 	c.mountOf(1, 1, "a", 1<<10)
@@ -137,7 +137,7 @@ func TestClaimsOfMountsAmongPuts(t *testing.T) {
 	c.wantQuarantined(t, "one on the first, and two on the second", 3*104)
 }
 
-// Under a term's guard nobody knows which leases there are.
+// Under a term's guard the leases are unknown, so an unmount claims the whole segment.
 func TestClaimsUnderAGuard(t *testing.T) {
 	c := newCluster(t)
 	id := c.mount(1, "a", 1<<10)
@@ -159,8 +159,8 @@ func withObject(t *testing.T) (*cluster, segment.Number) {
 	return c, number
 }
 
-// From the moment that an unmount is prepared, readers wait for its outcome: they
-// get no lease that it does not know.
+// Once an unmount is prepared, readers wait for its outcome, so that they get no lease that the
+// unmount does not know.
 func TestReadersWaitForAnUnmount(t *testing.T) {
 	c, number := withObject(t)
 	_, end := c.primary.BeginUnmount([]segment.Number{number}, c.now)
@@ -182,7 +182,7 @@ func TestReadersWaitForAnUnmount(t *testing.T) {
 	}
 }
 
-// An unmount whose term has ended meanwhile does not end the wait for that of the next term.
+// An unmount whose term has ended does not end the wait for the unmount of the next term.
 func TestReadersWaitForTheNextUnmount(t *testing.T) {
 	c, number := withObject(t)
 	_, before := c.primary.BeginUnmount([]segment.Number{number}, c.now)
@@ -194,8 +194,8 @@ func TestReadersWaitForTheNextUnmount(t *testing.T) {
 	end()
 }
 
-// Claims are bounded: many are covered by fewer ranges, and an endpoint that has
-// the most takes no mount until they have ended.
+// Claims are bounded: many are covered by fewer ranges. An endpoint with the maximum takes no
+// mount until some have ended.
 func TestManyClaims(t *testing.T) {
 	c := newCluster(t)
 	for n := range 10 {
@@ -247,8 +247,8 @@ func (c *cluster) mountAt(base uint64, n byte) segment.ID {
 	return spec.ID
 }
 
-// Claims past the bound are covered alike on every node, also those of several
-// segments that leave at once (promise S).
+// Every node covers claims beyond the bound in the same way, also those of several segments
+// that are unmounted in one commit (promise S).
 func TestManyClaimsAreCoveredAlike(t *testing.T) {
 	c := newCluster(t)
 	e := &deleteevents.Event{Type: deleteevents.UnmountSegment}
@@ -287,8 +287,8 @@ func TestManyClaimsAreCoveredAlike(t *testing.T) {
 	}
 }
 
-// A put that is prepared while a segment is being mounted gets no memory that is claimed:
-// else the mount would not fit the state that it is applied to.
+// A put that is prepared while a mount is under way gets no claimed memory. Otherwise the mount
+// would not fit the state to which it is applied.
 func TestNoPutGetsClaimedMemoryOfAMountUnderWay(t *testing.T) {
 	c := newCluster(t)
 	for n := range uint32(3) {
@@ -317,8 +317,8 @@ func TestNoPutGetsClaimedMemoryOfAMountUnderWay(t *testing.T) {
 	}
 }
 
-// Each address is held until the latest time of those that hold it, in as few ranges as
-// say so.
+// Flattened ranges hold each address until the latest time of all ranges that hold it, with as
+// few ranges as possible.
 func TestFlattenedRangesHoldWhatTheListHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const end = 60

@@ -9,8 +9,8 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// everywhere are the stores that must agree: the primary, the standby, and one that
-// has loaded a snapshot.
+// everywhere returns the stores that must agree: the primary, the standby, and one that has
+// loaded a snapshot.
 func (c *cluster) everywhere() map[string]*metadata.Store {
 	c.t.Helper()
 	loaded, err := c.load(c.snapshot())
@@ -20,8 +20,8 @@ func (c *cluster) everywhere() map[string]*metadata.Store {
 	return map[string]*metadata.Store{"the primary": c.primary, "a standby": c.follower, "a snapshot": loaded}
 }
 
-// A closed segment takes no new objects and keeps the old ones, on whichever node
-// is the primary, until its time has come.
+// A closed segment takes no new objects and keeps the old ones until its grace period ends,
+// whichever node is the primary.
 func TestClosedSegments(t *testing.T) {
 	c := newCluster(t)
 	id := c.mount(1, "a", 1<<20)
@@ -99,7 +99,7 @@ func TestWipedDisks(t *testing.T) {
 	wantKind(t, "wiping it twice", c.commit(&metadata.WipeDisks{Number: number})[0], errs.SegmentNotFound)
 }
 
-// Older nodes know neither closed segments nor marks on SSDs.
+// Closed segments and marks on SSDs need their rules, since older nodes do not know them.
 func TestClosingNeedsItsRules(t *testing.T) {
 	c := &cluster{t: t, primary: metadata.New(metadata.Options{}), follower: metadata.New(metadata.Options{}), now: 1000, term: 1}
 	c.must(c.commit(&metadata.TermStart{Term: 1, Params: params}, &metadata.UseRules{Version: 3}))
@@ -112,7 +112,7 @@ func TestClosingNeedsItsRules(t *testing.T) {
 	}
 }
 
-// A clear within the margin for clocks frees the memory when that has passed.
+// A clear within the margin for clock rates frees the memory when the margin has passed.
 func TestClearWithinTheMargin(t *testing.T) {
 	c := newCluster(t)
 	c.mount(1, "a", 104)

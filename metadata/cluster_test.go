@@ -14,7 +14,7 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// testing.T and rapid.T have this in common.
+// A tester is the common interface of testing.T and rapid.T.
 type tester interface {
 	Helper()
 	Fatalf(format string, args ...any)
@@ -314,7 +314,7 @@ func leases(s *metadata.Store) *leasesync.Leases {
 	return leasesync.New(leasesync.Leases{Store: s, Counters: new(leasesync.Counters)})
 }
 
-// evict runs one pass and returns the keys that went.
+// evict runs one pass and returns how many objects it evicted.
 func (c *cluster) evict(b eviction.Bounds) int {
 	c.t.Helper()
 	pass := eviction.Select(c.primary, b)

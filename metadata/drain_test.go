@@ -18,8 +18,8 @@ func (c *cluster) drain(d metadata.Drain) metadata.Drain {
 	return e.Drain
 }
 
-// The segments of a drain job take no new objects until it is cancelled or fails, on
-// whichever node is the primary. The job counts its moves.
+// The segments of a drain job take no new objects until the job is cancelled or fails, whichever
+// node is the primary. The job counts its moves.
 func TestDrains(t *testing.T) {
 	for end, want := range map[metadata.DrainStatus]metadata.SegmentStatus{
 		metadata.DrainSucceeded: metadata.SegmentDrained, metadata.DrainFailed: metadata.SegmentOK, metadata.DrainCanceled: metadata.SegmentOK,
@@ -83,8 +83,8 @@ func (c *cluster) drainItems(d metadata.Drain) (items []metadata.DrainItem) {
 	return items
 }
 
-// A segment that is drained can be unmounted with a grace period; the job's end does
-// not open it then.
+// A segment of a drain job can be unmounted with a grace period. The end of the job then does
+// not open it again.
 func TestDrainedSegmentIsUnmounted(t *testing.T) {
 	c := newCluster(t)
 	id := c.mount(1, "a", 1<<20)

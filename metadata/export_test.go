@@ -6,15 +6,15 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// InSlices returns options of a store of which at most n ranges leave quarantine with a
+// InSlices returns options of a store in which at most n ranges leave quarantine with each
 // commit.
 func InSlices(n int) Options { return Options{quarantineSlice: n} }
 
 // InRecords returns options of a store whose records take at most n bytes.
 func InRecords(n int64) Options { return Options{recordBytes: n} }
 
-// QuarantineOf puts n ranges into the quarantine of a store's only segment, as if they
-// had been taken before. The state is no cluster's any more.
+// QuarantineOf puts n ranges into the quarantine of a store's only segment, as if they had been
+// allocated before. No real cluster could have that state.
 func QuarantineOf(s *Store, n int) *Store {
 	for _, p := range s.segments {
 		for i := range n {
@@ -25,8 +25,7 @@ func QuarantineOf(s *Store, n int) *Store {
 	return s
 }
 
-// FinishUnchecked is Finish with the digest that the parts have, whatever the
-// last one says.
+// FinishUnchecked is Finish, but ignores the digest in the last part.
 func (l *Loader) FinishUnchecked() (*Store, error) {
 	fresh := l.s.digest
 	for _, q := range l.quarantine { // buildAllocators adds these
@@ -176,7 +175,7 @@ func (s *Store) MemoryHeld() (bytes int64) {
 	return bytes
 }
 
-// Copying returns for how many objects there is a note of copies to SSDs.
+// Copying returns the number of objects with a note about copies to SSDs.
 func (s *Store) Copying() (n int) {
 	for i := range s.shards {
 		n += len(s.shards[i].copying)
@@ -184,7 +183,7 @@ func (s *Store) Copying() (n int) {
 	return n
 }
 
-// ClaimsLooked returns at how many reservations and transfers mounts and unmounts have looked.
+// ClaimsLooked returns how many reservations and transfers mounts and unmounts have visited.
 func (s *Store) ClaimsLooked() int { return s.claims.looked }
 
 // Idle reports whether a commit could be applied at once.

@@ -7,8 +7,8 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// A fork keeps all free memory from new puts for its hold, on every node. What is mounted
-// or freed within the term's guard, which lasts as long, is kept as well; the objects stay.
+// A fork keeps all free memory in quarantine for its hold, on every node. Memory that is mounted
+// or freed within the term's guard, which lasts as long, is kept there as well. Objects stay.
 func TestForkKeepsFreeMemory(t *testing.T) {
 	c := newCluster(t)
 	c.mount(1, "a", 1<<20)
@@ -39,9 +39,8 @@ func TestForkKeepsFreeMemory(t *testing.T) {
 	}
 }
 
-// What is in quarantine at a fork stays there for its hold: the lost primary may have
-// freed it, and given it away, where this state has it wait for the next commits, or
-// after the fork.
+// Memory in quarantine at a fork stays there for the hold. In this state it waits for later
+// commits, but the lost primary may have freed it already, after the fork, and given it away.
 func TestForkKeepsQuarantine(t *testing.T) {
 	for name, due := range map[string]bool{"due": true, "due after the fork": false} {
 		t.Run(name, func(t *testing.T) {

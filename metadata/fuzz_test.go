@@ -31,9 +31,8 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// FuzzObjectEvent feeds the decoder any bytes: it refuses them, or gives a
-// change that encodes to what decodes to the same again, and takes no more
-// memory than the bytes justify.
+// FuzzObjectEvent feeds the decoder any bytes. It must refuse them, or return a change that
+// survives encoding and decoding, and must not take more memory than the bytes justify.
 func FuzzObjectEvent(f *testing.F) {
 	sum := uint64(7)
 	ref := metadata.Ref{Shard: 1023, ID: 1<<64 - 1}
@@ -92,10 +91,9 @@ func encoding(t testing.TB, c metadata.Change) []byte {
 	return b
 }
 
-// FuzzHistory applies whatever can be decoded to two stores. They agree after
-// each commit, on faults too; while there is none, ranges are disjoint, what is
-// taken is what somebody has, and a snapshot gives the same state, which goes
-// on the same way.
+// FuzzHistory applies whatever can be decoded to two stores. They must agree after each commit,
+// also on faults. As long as there is no fault, ranges are disjoint, exactly the ranges in use
+// are allocated, and a store from a snapshot has the same state and goes on in the same way.
 func FuzzHistory(f *testing.F) {
 	for _, story := range []func(*cluster){
 		func(c *cluster) { c.put("x"); c.read("x"); c.scan(); _ = c.remove("x", true); c.put("x") },
@@ -257,8 +255,8 @@ func (h *history) check() {
 	checkBusy(h.t, h.one)
 }
 
-// checkBusy demands that nothing overlaps or lies outside, and that exactly
-// what somebody has is taken.
+// checkBusy checks that no range overlaps another or lies outside of its segment, and that
+// exactly the ranges in use are allocated.
 func checkBusy(t *testing.T, s *metadata.Store) {
 	t.Helper()
 	all, _ := allRanges(s, segment.ID{})
@@ -299,9 +297,8 @@ func reload(t *testing.T, s *metadata.Store) *metadata.Store {
 	return loaded
 }
 
-// FuzzSnapshotPart puts any bytes in the place of one part of a snapshot, and
-// leaves it at that or also cuts the stream: it is refused, or gives a store
-// that holds together.
+// FuzzSnapshotPart replaces one part of a snapshot by any bytes, and may cut the stream as well.
+// Loading must fail, or return a consistent store.
 func FuzzSnapshotPart(f *testing.F) {
 	c := newCluster(f)
 	rich(c)
@@ -349,7 +346,7 @@ func FuzzSnapshotPart(f *testing.F) {
 	})
 }
 
-// A snapshot that is cut anywhere is refused as incomplete, or where it is cut.
+// A snapshot that is cut anywhere is refused: as incomplete, or with an error at the cut.
 func FuzzSnapshotCut(f *testing.F) {
 	c := newCluster(f)
 	rich(c)
@@ -375,9 +372,9 @@ func FuzzSnapshotCut(f *testing.F) {
 	})
 }
 
-// What fuzzing has found. A term with a shorter lease TTL must look at a shorter
-// time ahead when it counts what leaves quarantine soon: what counts as free
-// arms no eviction.
+// Found by fuzzing. A term with a shorter lease TTL must look ahead for a shorter time when it
+// counts the memory that leaves quarantine soon, since that counts as free and starts no
+// eviction.
 func TestShorterTTLCountsLessAsLeavingSoon(t *testing.T) {
 	long := params
 	long.LeaseTTL = time.Hour
@@ -400,7 +397,7 @@ func TestShorterTTLCountsLessAsLeavingSoon(t *testing.T) {
 	}
 }
 
-// The least that an object can take in a snapshot is taken back.
+// A snapshot with an object of the smallest possible encoding can be loaded.
 func TestSmallestObjectInASnapshot(t *testing.T) {
 	s := metadata.New(metadata.Options{})
 	_, err := s.Apply(&metadata.Commit{Seq: 1, Term: 1, Changes: []metadata.Change{
@@ -412,7 +409,7 @@ func TestSmallestObjectInASnapshot(t *testing.T) {
 	reload(t, s)
 }
 
-// Times that would overflow are refused.
+// Parameters whose times would overflow are refused.
 func TestParamsBeyondAllTime(t *testing.T) {
 	for _, p := range []metadata.Params{
 		{LeaseTTL: 1<<63 - 1, DiscardTimeout: time.Second, ReleaseTimeout: time.Second},

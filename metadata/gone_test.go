@@ -8,8 +8,8 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// Segments that are gone keep their names for those who read events, on primary and follower,
-// and the oldest make room for others.
+// Primary and follower keep the names of segments that are gone, for readers of events. The
+// oldest names are dropped to make room.
 func TestNamesOfSegmentsThatAreGone(t *testing.T) {
 	const most = 4096
 	c := newCluster(t)

@@ -56,8 +56,8 @@ func everyKey(s *metadata.Store, list []string) []string {
 	return list
 }
 
-// Keys that have left the store stay what they are when their objects go, and others
-// take their memory.
+// Keys that the store has returned do not change when their objects are removed and other
+// objects get their memory.
 func TestKeysThatLeftTheStore(t *testing.T) {
 	watcher := new(seen)
 	c := &cluster{t: t, primary: metadata.New(metadata.Options{Watcher: watcher}), follower: metadata.New(metadata.Options{}), now: 1000}
@@ -86,8 +86,8 @@ func TestKeysThatLeftTheStore(t *testing.T) {
 	}
 }
 
-// A change that is prepared outlives its object, and blocks the key until it is aborted,
-// though another object has the object's memory by then.
+// A prepared change outlives its object, and blocks the key until it is aborted, although
+// another object has got the object's memory by then.
 func TestPreparedChangesOutliveTheirObjects(t *testing.T) {
 	c := newCluster(t)
 	id := c.mount(1, "a", 1<<20)
@@ -113,7 +113,7 @@ func TestPreparedChangesOutliveTheirObjects(t *testing.T) {
 	}
 }
 
-// Marks and victims are those of an object, and not of the one that has its memory later.
+// Marks and victims belong to an object, and do not pass to the next object in its memory.
 func TestMarksDoNotPassOn(t *testing.T) {
 	c := newCluster(t)
 	c.mount(1, "a", 1<<20)
@@ -152,7 +152,7 @@ func TestMarksDoNotPassOn(t *testing.T) {
 	}
 }
 
-// A key in place is used in keys.go only, where one sees that it goes nowhere.
+// Only keys.go uses keys in place, so that it is easy to see that none leaves the store.
 func TestKeysInPlaceStayThere(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil || len(files) < 10 {
@@ -180,8 +180,8 @@ func TestKeysInPlaceStayThere(t *testing.T) {
 	}
 }
 
-// A batch has the objects that single lookups have, in any order, with keys that are
-// missing, stand twice, or collide in their shard, more than are read ahead at once.
+// A batch finds the same objects as single lookups: in any order, with keys that are missing,
+// duplicate, or collide in their shard, and with more keys than are read ahead at once.
 func TestBatchAsSingleLookups(t *testing.T) {
 	c := newCluster(t)
 	c.mount(1, "a", 1<<20)

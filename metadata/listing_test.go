@@ -10,8 +10,8 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// A mounter applies commits to a store alone. Segment i is of client i%4, of the host
-// name i/2, at an address of its own.
+// A mounter applies commits to a single store. Segment i belongs to client i%4, has the host
+// name i/2, and an address of its own.
 type mounter struct {
 	*metadata.Store
 	tb   testing.TB
@@ -75,8 +75,8 @@ func (m *mounter) listings() map[string]func(each func(metadata.SegmentStats)) {
 	}
 }
 
-// However many segments there are, a listing neither copies their figures nor holds up
-// commits while somebody goes through it.
+// However many segments there are, a listing does not copy their figures, and does not delay
+// commits while a caller iterates over it.
 func TestListingsHoldUpNoCommit(t *testing.T) {
 	const segments = uint64(1 << 14)
 	m := newMounter(t, int(segments))
@@ -110,7 +110,7 @@ func TestListingsHoldUpNoCommit(t *testing.T) {
 	}
 }
 
-// Beside listings without end, a commit that mounts a segment copies little of the list.
+// While listings run all the time, a commit that mounts a segment copies little of the list.
 func TestCommitsBesideListings(t *testing.T) {
 	const rounds = 200
 	m := newMounter(t, 1<<14)
@@ -134,8 +134,8 @@ func TestCommitsBesideListings(t *testing.T) {
 	}
 }
 
-// A listing shows what one commit left: whoever goes through it while others are applied
-// misses nothing that was replaced meanwhile, and sees nothing twice.
+// A listing shows the state after one commit. A caller that iterates over it while others are
+// applied misses no segment that was replaced since, and sees none twice.
 func TestListingsAreOfOneCommit(t *testing.T) {
 	m := newMounter(t, 100)
 	var want, got []segment.Number
@@ -194,8 +194,8 @@ func TestListingsBesideCommits(t *testing.T) {
 	listing.Wait()
 }
 
-// Lists are in the order of mounts also on a node that has loaded a snapshot, in which
-// segments stand in any order.
+// Lists are in the order of mounts also on a node that has loaded a snapshot, in which segments
+// have no order.
 func TestOrderOfLoadedSegments(t *testing.T) {
 	c := newCluster(t)
 	for n := range byte(40) {

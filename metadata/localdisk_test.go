@@ -50,8 +50,7 @@ func (c *cluster) copyTo(n byte, key string, options ...func(*metadata.Offloaded
 	return c.commit(e)[0]
 }
 
-// replicas are the kinds of an object's replicas, with the owner and endpoint
-// of those on SSDs.
+// replicas returns the kinds of an object's replicas, with owner and endpoint of those on SSDs.
 func (c *cluster) replicas(key string) (list []string) {
 	c.t.Helper()
 	o, err := c.primary.Inspect(metadata.DefaultTenant, key)
@@ -267,7 +266,8 @@ func TestSnapshotWithoutSSDs(t *testing.T) {
 	}
 }
 
-// The digest is left out of account, or it would refuse them all.
+// Snapshots with broken SSDs are refused even without the check of the digest, which would
+// refuse all of them.
 func TestSnapshotsWithBrokenSSDs(t *testing.T) {
 	c := newCluster(t)
 	c.mount(1, "a", 1<<20) // number 1
@@ -355,9 +355,9 @@ func TestTermThatStartsEmptyHasNoSSDs(t *testing.T) {
 	}
 }
 
-// A copy is taken from what its client has in memory now: what was evicted may
-// have been overwritten before it was copied. The journal asks again, as an
-// eviction may come in between.
+// A copy counts only if its object is still in the client's memory: after an eviction the bytes
+// may have been overwritten before they were copied. The change checks again when it is applied,
+// since an eviction may come in between.
 func TestCopyOfWhatWasEvicted(t *testing.T) {
 	c := newCluster(t)
 	c.mount(1, "a", 1<<20)
@@ -379,9 +379,9 @@ func TestCopyOfWhatWasEvicted(t *testing.T) {
 	c.wantReplicas("in the end", "k", "LOCAL_DISK 2 at moved:1, 100 bytes")
 }
 
-// A copy is refused, however late it comes, if its object has left memory of the
-// client since that was told to copy it: others may have got that memory before it
-// was read. That the object is in other memory of the client by now does not help.
+// A copy is refused, however late it comes, if its object has left the client's memory since the
+// task was handed out: others may have got that memory before the client read it. It does not
+// help that the object is in other memory of the client by now.
 func TestCopyOfWhatLeftItsMemory(t *testing.T) {
 	move := func(by byte, from, to string) func(c *cluster) {
 		return func(c *cluster) {
@@ -443,7 +443,7 @@ func TestCopyOfWhatLeftItsMemory(t *testing.T) {
 	}
 }
 
-// During a move no copy begins, which the move's end would make void.
+// During a move no copy begins, since the end of the move would make it invalid.
 func TestNoCopyBeginsDuringAMove(t *testing.T) {
 	for _, move := range []bool{true, false} {
 		c := newPair(t)
@@ -454,8 +454,8 @@ func TestNoCopyBeginsDuringAMove(t *testing.T) {
 	}
 }
 
-// A note that an object was spared for its copy goes with the copy's end: what stands for
-// as long as the object is one that no client has copied.
+// The note that an object was spared for its copy is deleted when the copy ends. Only for objects
+// that no client has copied does it stay as long as the object.
 func TestSparedObjectsThatAreCopiedTakeNoMemory(t *testing.T) {
 	c := newCluster(t)
 	c.mount(1, "a", 1<<20)

@@ -116,8 +116,8 @@ func TestQuarantineThatLeavesSoon(t *testing.T) {
 	}
 }
 
-// The old primary may have granted leases in its last second that no journal
-// knows. So in a term's first lease TTL, what is freed is quarantined [model].
+// The old primary may have granted leases in its last second that are not in the journal. So
+// memory that is freed in a term's first lease TTL goes into quarantine [model].
 func TestModelFirstTTLOfATerm(t *testing.T) {
 	for name, tc := range map[string]struct {
 		guard time.Duration

@@ -46,8 +46,8 @@ func (c *cluster) promote() *metadata.StartTransfer {
 
 func promoting(t *metadata.Transfer) { t.Promotion = true }
 
-// A promoted object is readable in memory when its client says so and no earlier, on
-// every node, also if the primary changed in between.
+// A promoted object becomes readable in memory when its client reports the copy, and no earlier,
+// on every node, also if the primary changed in between.
 func TestPromotion(t *testing.T) {
 	const onSSD, inMemory = "LOCAL_DISK 1 at ssd-1:1, 100 bytes", "MEMORY"
 	for _, test := range []struct {
@@ -184,8 +184,7 @@ func TestPromotionsHoldTheirTargets(t *testing.T) {
 	}
 }
 
-// A late end of a promotion does not touch an object that was put under the key
-// since.
+// A late end of a promotion does not affect an object that was put under the key since.
 func TestLateEndOfAPromotion(t *testing.T) {
 	c := newOnSSD(t)
 	e := c.promote()

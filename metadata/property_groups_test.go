@@ -19,7 +19,7 @@ func groupOf(key string) string {
 	return ""
 }
 
-// A watchedGroup is what a cutoff may do to a group.
+// A watchedGroup is a group, with what a cutoff may do to it.
 type watchedGroup struct {
 	name      string
 	leased    metadata.Time // until when a member was, when the cutoff was selected
@@ -46,9 +46,9 @@ func (w *world) watch(name string, cutoff *eviction.Cutoff) watchedGroup {
 	return g
 }
 
-// watchGroups returns what to call before and after the commit of a cutoff that was
-// just selected: of the members of a group that can be evicted throughout it evicts
-// all or none, and none while a member is leased.
+// watchGroups is called before the commit of a cutoff that was just selected, and returns a
+// function to call after it. Of the members of a group that can be evicted all the time, the
+// cutoff must evict all or none, and none while a member is leased.
 func (w *world) watchGroups(cutoff *eviction.Cutoff) func() {
 	groups, before := []watchedGroup{w.watch("g", cutoff), w.watch("h", cutoff)}, true
 	since := w.now

@@ -11,15 +11,15 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// A diskCopy is an object on the SSD of a client, while it is reached somewhere.
+// A diskCopy is an object on the SSD of a client, reached at an endpoint.
 type diskCopy struct {
 	id       metadata.ObjectID
 	client   segment.ClientID
 	endpoint string
 }
 
-// checkCopies demands that each replica on an SSD is one that its client has
-// told of, and that the client has an SSD.
+// checkCopies checks that each replica on an SSD is one that its client has reported, and that
+// the client has an SSD.
 func (w *world) checkCopies(t *rapid.T, list metadata.ReplicaList) {
 	alone := true
 	for _, r := range list.Replicas {

@@ -9,7 +9,8 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// tenant is the default one most of the time; the other one has a quota at times.
+// tenant returns the default tenant most of the time, and else the other one, which sometimes has
+// a quota.
 func (w *world) tenant(t *rapid.T) string {
 	if w.pick(t, "tenant", 4) == 0 {
 		return "red"

@@ -96,7 +96,7 @@ func (w *world) newTask() (id metadata.TaskID) {
 	return id
 }
 
-// setTasks notes what an acknowledged change made of tasks.
+// setTasks records what an acknowledged change did to tasks.
 func (w *world) setTasks(e *metadata.SetTasks) {
 	for _, id := range e.IDs {
 		if w.tasks[id] = e.Status; e.Status.Ended() {
@@ -106,7 +106,7 @@ func (w *world) setTasks(e *metadata.SetTasks) {
 	}
 }
 
-// checkTasks demands that each acknowledged task is there, as far as it is.
+// checkTasks checks that each acknowledged task exists, with its acknowledged progress.
 func (w *world) checkTasks(t *rapid.T) {
 	for id, status := range w.tasks {
 		if task, ok := w.primary.FindTask(id); !ok || task.Status != status {

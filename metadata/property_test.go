@@ -18,9 +18,8 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// A world is a cluster with a queue in front of its journal, and with clients
-// that remember what they were told. Real time goes on when there is no
-// primary, cluster time does not.
+// A world is a cluster with a queue in front of its journal, and with clients that remember the
+// answers that they got. Real time goes on when there is no primary; cluster time does not.
 type world struct {
 	*cluster
 	t          *rapid.T
@@ -102,7 +101,7 @@ func (w *world) commitPrefix(n int) {
 	}
 }
 
-// drop takes back the changes of a group: their caller has gone.
+// drop aborts the changes of a group, whose caller is gone.
 func (w *world) drop(group int) {
 	w.queue = slices.DeleteFunc(w.queue, func(q queued) bool {
 		if q.group != group {
@@ -432,10 +431,10 @@ func (w *world) actions() []action {
 	}
 }
 
-// TestNodesAgreeAndBytesAreSafe drives a primary and a follower through random
-// histories. After every commit both have the same digest; ranges never
-// overlap (allocators refuse it); nothing is given out that a reader or a late
-// writer may still touch; what was removed stays removed.
+// TestNodesAgreeAndBytesAreSafe drives a primary and a follower through random histories.
+// After every commit both have the same digest. Ranges never overlap (allocators refuse it).
+// No range is given out that a reader or a late writer may still use. Removed objects stay
+// removed.
 func TestNodesAgreeAndBytesAreSafe(t *testing.T) {
 	reached := map[string]int64{}
 	history := func(t *rapid.T) {

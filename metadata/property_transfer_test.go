@@ -82,8 +82,8 @@ type underWay struct {
 	until   metadata.Time // in real time
 }
 
-// transferEndAction ends one, as its client or as a stranger. A complete end makes
-// readable only what the client was told to copy to.
+// transferEndAction ends a transfer, as its client or as a stranger. A complete end makes
+// readable only the targets that the client was told to write.
 func (w *world) transferEndAction(t *rapid.T) {
 	about := w.transferOf(t)
 	o, err := w.primary.Inspect(about.Tenant, about.Key)
@@ -122,8 +122,8 @@ func (w *world) endTransfer(t *rapid.T, about *metadata.Transfer, complete bool)
 	}, e)
 }
 
-// checkTransfers fails unless the sources of transfers under way are still there:
-// only the loss of their segment takes them away.
+// checkTransfers checks that the sources of transfers under way still exist: only the loss of
+// their segment may remove them.
 func (w *world) checkTransfers(t *rapid.T) {
 	if len(w.transfers) == 0 {
 		return

@@ -11,7 +11,7 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// fillQuarantine has n ranges wait in quarantine for the same time, which it returns.
+// fillQuarantine puts n ranges into quarantine until the same time, which it returns.
 func (c *cluster) fillQuarantine(n int) metadata.Time {
 	c.t.Helper()
 	for _, key := range keys("q", n) {
@@ -60,8 +60,8 @@ func TestQuarantineLeavesInSlices(t *testing.T) {
 	}
 }
 
-// A commit without changes has no record, and a node that reads the records alone misses
-// it: it frees nothing, whoever sends it, but for the rules of before.
+// A commit without changes has no record, so a node that reads only records does not see it.
+// Such a commit frees nothing, except under older rules.
 func TestCommitsWithoutRecordFreeNothing(t *testing.T) {
 	for rules, want := range map[metadata.Rules]uint64{7: 25 * 104, metadata.NewestRules: 35 * 104} {
 		c := newClusterOf(t, metadata.InSlices(10), params)
@@ -85,7 +85,7 @@ func TestCommitsWithoutRecordFreeNothing(t *testing.T) {
 	}
 }
 
-// Before their rules all leave at once, as on nodes of older versions.
+// Under older rules all ranges leave quarantine at once, as on nodes of older versions.
 func TestQuarantineLeftAtOnce(t *testing.T) {
 	c := newClusterOf(t, metadata.InSlices(10), params)
 	c.rules = 6
@@ -99,8 +99,8 @@ func TestQuarantineLeftAtOnce(t *testing.T) {
 	}
 }
 
-// The ranges of a segment that is gone take no place in a slice: a node that has
-// loaded a snapshot does not have them.
+// The ranges of a segment that is gone do not count for a slice, since a node that has loaded a
+// snapshot does not have them.
 func TestSlicesWithoutWhatIsGone(t *testing.T) {
 	c := newClusterOf(t, metadata.InSlices(10), params)
 	gone := c.mount(1, "a", 20*104)
@@ -120,8 +120,8 @@ func TestSlicesWithoutWhatIsGone(t *testing.T) {
 	}
 }
 
-// An unmount drops what its segment has in quarantine, all at once: no later commit has to
-// come across it.
+// An unmount drops all ranges of its segment in quarantine at once, so that no later commit has
+// to visit them.
 func TestUnmountDropsQuarantine(t *testing.T) {
 	c := newCluster(t)
 	id := c.mount(1, "a", 1<<20)
@@ -185,8 +185,8 @@ func TestQuarantineKeepsUp(t *testing.T) {
 	}
 }
 
-// Ranges that come within the lease TTL of their end all at once are counted in
-// slices, and no range is counted twice or for ever.
+// Many ranges that come within the lease TTL of their end at the same time are counted in
+// slices. No range is counted twice, or for ever.
 func TestHorizonMovesInSlices(t *testing.T) {
 	c := newClusterOf(t, metadata.InSlices(10), params)
 	c.mount(1, "a", 1<<20)
@@ -284,8 +284,8 @@ func BenchmarkLastSnapshotPart(b *testing.B) {
 	b.ReportMetric(float64(worst)/1e6, "ms/worst-wait")
 }
 
-// BenchmarkMountBesideQuarantine reports how long the slowest commit takes that replaces a
-// segment with little in quarantine beside another with a million ranges there.
+// BenchmarkMountBesideQuarantine reports the slowest commit that replaces a segment with little
+// in quarantine, while another segment has a million ranges there.
 func BenchmarkMountBesideQuarantine(b *testing.B) {
 	c := newCluster(b)
 	c.mount(1, "a", 1<<30)

@@ -74,7 +74,7 @@ func TestQuotasAdmitPuts(t *testing.T) {
 	}
 }
 
-// What is prepared counts before it is committed, and no more when it is aborted.
+// Prepared puts count for the quota before they are committed, until they are aborted.
 func TestPreparedPutsHoldTheirQuota(t *testing.T) {
 	c := newCluster(t)
 	c.mount(1, "a", 1<<20)
@@ -108,8 +108,8 @@ func TestPreparedPutsHoldTheirQuota(t *testing.T) {
 	c.wantCharged("red", 200)
 }
 
-// An object may be evicted while a put waits for its commit that is to replace it: what it
-// gives back is the put's.
+// An object may be evicted while the put that replaces it waits for its commit. The quota that it
+// gives back belongs to the put.
 func TestAPutKeepsWhatItReplaces(t *testing.T) {
 	c := newCluster(t)
 	c.mount(1, "a", 1<<20)
@@ -207,7 +207,7 @@ func TestQuotaRemoval(t *testing.T) {
 	c.must([]error{c.putStart("l", of("red"))})
 }
 
-// Before their rules there are no quotas: older nodes could not read them.
+// There are no quotas under older rules, since older nodes could not read them.
 func TestQuotasWaitForTheirRules(t *testing.T) {
 	c := &cluster{t: t, primary: metadata.New(metadata.Options{}), follower: metadata.New(metadata.Options{}), now: 1000, term: 1}
 	c.must(c.commit(&metadata.TermStart{Term: 1, Params: params}))

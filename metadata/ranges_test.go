@@ -35,9 +35,8 @@ func allRanges(s *metadata.Store, only segment.ID) (all []metadata.SegmentRanges
 	return all, at
 }
 
-// checkRanges demands that the ranges of a store are disjoint, in order, and
-// inside their segments, and that they are all that is allocated. It returns
-// how many there are of each state.
+// checkRanges checks that the ranges of a store are disjoint, in order and inside their segments,
+// and that they are exactly what is allocated. It returns how many ranges have each state.
 func checkRanges(t *testing.T, s *metadata.Store) map[metadata.RangeState]int {
 	t.Helper()
 	all, at := allRanges(s, segment.ID{})
@@ -98,8 +97,8 @@ func TestRangesAreAllThatIsAllocated(t *testing.T) {
 	}
 }
 
-// A replica is live with its PutEnd, and its segment leaves with the unmount:
-// before it is swept.
+// A replica is live as of its PutEnd, and its segment is gone as of the unmount, even before the
+// sweep.
 func TestRangesFollowTheState(t *testing.T) {
 	c := newCluster(t)
 	a := c.mount(1, "a", 1<<20)
@@ -133,8 +132,8 @@ func TestRangesFollowTheState(t *testing.T) {
 	expect("a minute later", 0, 0, 0)
 }
 
-// However many objects there are, the ranges of a part of them are copied at a time, and no
-// commit waits while somebody goes through them.
+// However many objects there are, only the ranges of a part of them are copied at a time, and no
+// commit waits while a caller iterates over them.
 func TestRangesHoldUpNoCommit(t *testing.T) {
 	const objects = 1 << 14
 	c := newCluster(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// Readers find the object of the key that they ask for, whole, or none, while objects
-// come and go under them, take each other's memory, and tables grow and shrink.
+// Readers find the whole object of the key that they ask for, or none, while objects are put and
+// removed and reuse memory, and while tables grow and shrink.
 func TestReadersWhileObjectsComeAndGo(t *testing.T) {
 	c := newCluster(t)
 	c.mount(1, "a", 1<<30)

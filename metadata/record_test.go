@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What a read needs is in the first 64 bytes of a record. Each byte more costs as many
-// megabytes as there are millions of objects.
+// The fields that a read needs are in the first 64 bytes of a record. Each additional byte costs
+// a megabyte for each million objects.
 func TestRecordSize(t *testing.T) {
 	if got := recordBytes; got != 80 {
 		t.Errorf("a record has %d bytes", got)
@@ -20,7 +20,7 @@ func TestRecordSize(t *testing.T) {
 	}
 }
 
-// A record has what was stored in it, whatever stands behind it.
+// A record returns what was stored in it, whatever follows it in memory.
 func TestRecords(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := New(Options{})
@@ -67,7 +67,7 @@ func TestRecords(t *testing.T) {
 	})
 }
 
-// A name stands for its value as long as somebody uses it, and is another value's then.
+// A name stands for its value as long as it is in use; after that it may get another value.
 func TestInterned(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var n interned[string]

@@ -6,7 +6,7 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// Memory goes back when objects go, and what is left of a store that was full is little.
+// Removed objects give their memory back: a store that was full keeps only little.
 func TestRemovedObjectsGiveMemoryBack(t *testing.T) {
 	c := newCluster(t)
 	id := c.mount(1, "a", 1<<30)

@@ -10,8 +10,8 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// Who repeats a removal while it is applied waits for it, or finds its request
-// id: never a key without an object and no such id.
+// A call that repeats a removal while it is applied waits for it, or finds its request id. It
+// never finds neither the object nor the id.
 func TestRemovalRepeatedWhileItIsApplied(t *testing.T) {
 	c := newCluster(t)
 	c.mount(1, "a", 1<<20)
@@ -37,8 +37,8 @@ func TestRemovalRepeatedWhileItIsApplied(t *testing.T) {
 	}
 }
 
-// A revocation that leaves other replicas can be repeated too, by a caller who
-// says which object it means.
+// A revocation that leaves other replicas can be repeated as well, if the caller names the object
+// by its id.
 func TestPartialRevokeRepeated(t *testing.T) {
 	c := newCluster(t)
 	c.mount(1, "a", 1<<20)
@@ -57,8 +57,8 @@ func TestPartialRevokeRepeated(t *testing.T) {
 	wantKind(t, "one that cannot be told from a first one", c.revokeAs(ref), errs.InvalidWrite)
 }
 
-// A writer is not sent to memory that went before its put was applied: somebody
-// else may have it.
+// A writer does not get memory that was unmounted before its put was applied, since somebody else
+// may have it.
 func TestWritersAreNotSentToSegmentsThatHaveGone(t *testing.T) {
 	c := newCluster(t)
 	c.mount(1, "a", 1<<20)
@@ -78,8 +78,8 @@ func TestWritersAreNotSentToSegmentsThatHaveGone(t *testing.T) {
 	}
 }
 
-// Readers from before an empty start may hold leases on memory that is mounted
-// in a later term, as long as the guard lasts.
+// As long as the guard of an empty start lasts, earlier readers may hold leases on memory that is
+// mounted, also in a later term.
 func TestGuardOfAnEmptyStartOutlivesItsTerm(t *testing.T) {
 	c := &cluster{t: t, primary: metadata.New(metadata.Options{}), follower: metadata.New(metadata.Options{}), now: 1000}
 	c.term++
@@ -97,7 +97,7 @@ func TestGuardOfAnEmptyStartOutlivesItsTerm(t *testing.T) {
 	wantKind(t, "on memory that is mounted behind it", c.putStart("l", func(p *metadata.Put) { p.Preferred = []string{"b"} }), errs.OK)
 }
 
-// The journal has milliseconds: nodes must not differ in what is behind them.
+// Parameters are whole milliseconds, as in the journal, so that nodes do not differ in fractions.
 func TestParamsAreWholeMilliseconds(t *testing.T) {
 	for _, p := range []metadata.Params{
 		{LeaseTTL: 10*time.Second + 1, DiscardTimeout: 30 * time.Second, ReleaseTimeout: 600 * time.Second},
@@ -110,8 +110,8 @@ func TestParamsAreWholeMilliseconds(t *testing.T) {
 	}
 }
 
-// A removal that is repeated after very many others gets the answer of the
-// first one; the object that came under its key since stays.
+// A removal that is repeated after very many others gets the answer of the first call. An object
+// that was put under the key since stays.
 func TestRemovalRepeatedAfterManyOthers(t *testing.T) {
 	c := newCluster(t)
 	c.mount(1, "a", 1<<30)
@@ -180,8 +180,8 @@ func TestRequestsOfABatch(t *testing.T) {
 	reload(t, c.primary)
 }
 
-// A soft pin begins with the first replica that is complete, and once: also if
-// that one is lost before another is complete.
+// A soft pin begins once, with the first replica that is complete, even if that is lost before
+// another one is complete.
 func TestSoftPinBeginsOnce(t *testing.T) {
 	c := newCluster(t)
 	id := c.mount(1, "a", 1<<20)
@@ -206,8 +206,8 @@ func TestSoftPinBeginsOnce(t *testing.T) {
 	}
 }
 
-// A put that was made and then replaced is not made again by a call that repeats
-// it, nor does that call say that nothing was changed.
+// A call that repeats a put which was made and then replaced does not make it again. Nor does it
+// answer that nothing was changed.
 func TestPutRepeatedAfterItWasReplaced(t *testing.T) {
 	numbered := func(p *metadata.Put) { p.Request = 77 }
 	for name, first := range map[string][]func(*metadata.Put){
@@ -249,8 +249,8 @@ func TestPutRepeatedAfterItWasReplaced(t *testing.T) {
 	})
 }
 
-// A put may replace a reservation whose memory was unmounted in between. Each node sweeps
-// such a reservation in its own time, and one that loads a snapshot never has it, so none
+// A put may replace a reservation whose memory was unmounted in between. Nodes sweep such a
+// reservation at different times, and a node that loads a snapshot never has it. So no node
 // remembers its request.
 func TestPutReplacesAReservationThatWasUnmounted(t *testing.T) {
 	for name, without := range map[string]func(*cluster){

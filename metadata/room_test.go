@@ -15,8 +15,8 @@ func longKey(i int) string {
 	return fmt.Sprintf("%04d", i) + strings.Repeat("k", metadata.MaxKeyBytes-4)
 }
 
-// When little room for records is left, new keys are refused, until some have gone. Puts
-// that replace an object go on.
+// When little room for records is left, new keys are refused until some objects are removed. Puts
+// that replace an object are still accepted.
 func TestKeysWithoutRoom(t *testing.T) {
 	const chunks = 64
 	c := newClusterOf(t, metadata.InRecords(chunks*slab.MaxBlock), params)
@@ -46,8 +46,8 @@ func TestKeysWithoutRoom(t *testing.T) {
 	c.put(longKey(n))
 }
 
-// A node whose records lie in more pieces than the primary's runs out of room first: it
-// says so, as it can load a snapshot.
+// A node whose records are more fragmented than the primary's runs out of room first. Applying
+// the commit fails, and so does loading a snapshot that does not fit.
 func TestFollowerWithoutRoom(t *testing.T) {
 	c := newCluster(t)
 	c.mount(1, "a", 1<<20)

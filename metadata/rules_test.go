@@ -12,8 +12,8 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// A state that no newer rules are in force in has the digest and the snapshot
-// that it always had: nodes of one cluster may run different versions.
+// A state without newer rules has the same digest and snapshot as ever, since nodes of one cluster
+// may run different versions.
 func TestFirstRulesStayAsTheyWere(t *testing.T) {
 	c := &cluster{t: t, primary: metadata.New(metadata.Options{}), follower: metadata.New(metadata.Options{}), now: 1000, term: 1}
 	c.primary.StartIDs(1)
@@ -45,8 +45,8 @@ const (
 	goldenDigest   = 0x36d330661cf7f480
 )
 
-// Before the third rules a mount carries no instance, which older nodes could not
-// read; under them it is part of the state.
+// Before the third rules a mount carries no instance, since older nodes could not read it. Under
+// the third rules the instance is part of the state.
 func TestInstancesOfMounts(t *testing.T) {
 	spec := segment.Spec{ID: segment.ID{1}, Name: "a", Base: 1 << 32, Size: 1000, Endpoint: "a:1", Client: client(1), Instance: 7}
 	for rules, want := range map[metadata.Rules]uint64{metadata.FirstRules: 0, 2: 0, metadata.NewestRules: 7} {
@@ -73,7 +73,7 @@ func TestInstancesOfMounts(t *testing.T) {
 	}
 }
 
-// Before the fifth rules a key is no longer than older nodes read.
+// Before the fifth rules a key may only be as long as older nodes can read.
 func TestLongKeysWaitForTheirRules(t *testing.T) {
 	c := &cluster{t: t, primary: metadata.New(metadata.Options{}), follower: metadata.New(metadata.Options{}), now: 1000, term: 1}
 	c.must(c.commit(&metadata.TermStart{Term: 1, Params: params}))

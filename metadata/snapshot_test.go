@@ -84,8 +84,8 @@ func TestSnapshotOfAQuietPrimary(t *testing.T) {
 	}
 }
 
-// While parts are copied, commits go on: a part must not get what it has
-// already [model].
+// Commits go on while parts are copied. A commit that a part already has must not be applied to
+// it again [model].
 func TestModelSnapshotUnderWrites(t *testing.T) {
 	c := newCluster(t)
 	rich(c)

@@ -8,8 +8,8 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// Figures are those of the sequence that they come with, also while commits are
-// applied: here a segment comes with every even one, and goes with the next.
+// Figures are those of the sequence that they name, also while commits are applied. Here every
+// even sequence mounts a segment, and the next one unmounts it.
 func TestFiguresAreOfOneSequence(t *testing.T) {
 	c := newCluster(t)
 	var reading sync.WaitGroup
@@ -39,8 +39,7 @@ func TestFiguresAreOfOneSequence(t *testing.T) {
 	}
 }
 
-// The figures are those of each segment and SSD taken together, after whatever changes
-// them, on each node.
+// The figures are the sums over all segments and SSDs, after any change, on each node.
 func TestFiguresAreSums(t *testing.T) {
 	c := newCluster(t)
 	check := func(what string) {

@@ -40,8 +40,7 @@ func (c *cluster) fetch(of byte, most uint64) (ids []byte) {
 	return ids
 }
 
-// Tasks go to their client in the order in which they came, each once, on whichever
-// node is the primary.
+// A client gets its tasks in order, each once, whichever node is the primary.
 func TestTasks(t *testing.T) {
 	c := newCluster(t)
 	for n := range byte(5) {

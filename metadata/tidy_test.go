@@ -80,7 +80,7 @@ func TestAWalkFilesABoundedNumberAnew(t *testing.T) {
 	}
 }
 
-// A standby gets the cutoffs alone, so it tidies up by itself.
+// A standby gets only cutoffs, so it must file objects anew by itself.
 func TestTidyLeavesNothingToFileAnew(t *testing.T) {
 	const n = 20_000
 	s := metadata.New(metadata.Options{})

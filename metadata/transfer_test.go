@@ -68,8 +68,8 @@ func newPair(t tester) *cluster {
 	return c
 }
 
-// What becomes of a copy or a move is the same on every node, and survives a
-// change of the primary in between.
+// The outcome of a copy or a move is the same on every node, also if the primary changes in
+// between.
 func TestTransfers(t *testing.T) {
 	for _, test := range []struct {
 		name     string
@@ -174,9 +174,9 @@ func TestTransfersRefused(t *testing.T) {
 	wantKind(t, "a transfer beside older nodes", err, errs.Unavailable)
 }
 
-// While a transfer is under way its object is not evicted and not removed, forced or
-// not. When it has ended, an eviction finds the object, but not with a cutoff that
-// was chosen before.
+// While a transfer is under way its object is not evicted, and not removed, not even by force.
+// When the transfer has ended, evictions may take the object, but not with a cutoff that was
+// chosen before.
 func TestTransferProtectsItsSource(t *testing.T) {
 	for _, move := range []bool{false, true} {
 		c := newPair(t)
@@ -295,7 +295,7 @@ func TestTransfersHoldTheirTargets(t *testing.T) {
 	}
 }
 
-// claimGrain is how late a claim may end.
+// claimGrain is how much later than its exact time a claim may end.
 const claimGrain = 2 * time.Second
 
 // A reader's lease on the source of a move outlasts the move.
@@ -322,7 +322,7 @@ func TestMovedSourceWaitsForItsReaders(t *testing.T) {
 	}
 }
 
-// The writer's PutEnd and PutRevoke do not touch what a copy makes.
+// The writer's PutEnd and PutRevoke do not affect the replicas that a copy makes.
 func TestTransferBesideItsWriter(t *testing.T) {
 	c := newPair(t)
 	c.start(transferOf())

@@ -10,8 +10,8 @@ import (
 
 func unnumbered(p *metadata.Put) { p.Unnumbered = true }
 
-// A client without request ids gets on with a put that it was never told of;
-// nobody else does, and nobody who was told.
+// A client without request ids can put again, in the same term, if it never got the answer to
+// its put. No other client can, nor one that got the answer.
 func TestUnnumberedPuts(t *testing.T) {
 	other := func(p *metadata.Put) { p.Client = client(2) }
 	for name, tc := range map[string]struct {
@@ -77,7 +77,7 @@ func TestUnnumberedPuts(t *testing.T) {
 	}
 }
 
-// A caller may go while its put is on its way to the journal.
+// A caller may be gone before its put is committed.
 func TestAbandonedBeforeItIsCommitted(t *testing.T) {
 	c := newCluster(t)
 	c.mount(1, "a", 1<<10)

@@ -35,8 +35,8 @@ func (c *cluster) inspect(key string) metadata.Object {
 	return o
 }
 
-// An upsert gets the memory of the object before only if nobody may read or write
-// there any more; what it does not get waits in quarantine as long as need be.
+// An upsert gets the memory of the old object only if nobody may read or write there any more.
+// Otherwise that memory waits in quarantine as long as necessary.
 func TestWhereUpsertsGo(t *testing.T) {
 	const slack = 22 // ms: what a lease of 10 s is honoured longer than its reader knows
 	for name, tc := range map[string]struct {
@@ -186,8 +186,8 @@ func TestUpsertAnswers(t *testing.T) {
 	}
 }
 
-// The end of a file names the key and the client. What comes late must not complete
-// the file of an upsert of the same client.
+// The PutEnd of a file names only the key and the client. A late one must not complete the file
+// of an upsert by the same client.
 func TestLateEndsOfFiles(t *testing.T) {
 	for name, tc := range map[string]struct {
 		before func(c *cluster) // behind a put of client 1 with a file
@@ -236,8 +236,8 @@ func TestUpsertsUnderOlderRules(t *testing.T) {
 	c.must([]error{c.putStart("k", upsert)})
 }
 
-// A put whose memory has gone before its commit fails, and replaces nothing: not the
-// reservation of somebody else either, whose writer is at work. Before their rules it did.
+// A put whose memory was unmounted before its commit fails and replaces nothing, not even another
+// client's reservation, whose writer still writes. Under older rules it did.
 func TestPutWithoutMemoryReplacesNothing(t *testing.T) {
 	for rules, want := range map[metadata.Rules]errs.Kind{7: errs.ObjectNotFound, metadata.NewestRules: errs.OK} {
 		c := &cluster{t: t, primary: metadata.New(metadata.Options{}), follower: metadata.New(metadata.Options{}), now: 1000, term: 1}
@@ -299,8 +299,7 @@ func TestWhatUpsertsKeep(t *testing.T) {
 	}
 }
 
-// Whatever becomes of the object before, or of the upsert, no byte is lost or given
-// out twice.
+// Whatever happens to the old object or to the upsert, no byte is lost or given out twice.
 func TestUpsertsThatAreCutShort(t *testing.T) {
 	for name, run := range map[string]func(c *cluster, e *metadata.PutStart){
 		"taken back":     func(c *cluster, e *metadata.PutStart) { e.Abort(c.primary) },
@@ -391,7 +390,7 @@ func TestUpsertsOverAFailover(t *testing.T) {
 	}
 }
 
-// A segment that is about to go keeps what it has, and takes no upserts.
+// A closed segment keeps its objects, and takes no upserts.
 func TestUpsertsLeaveClosedSegments(t *testing.T) {
 	c := newCluster(t)
 	id := c.mount(1, "a", 1<<10)

@@ -85,8 +85,8 @@ func TestWatchersSeeWhatComesAndGoes(t *testing.T) {
 	want("an eviction", "old 1>0 evicted")
 }
 
-// What an unmount takes along is seen when the sweep comes by, each object once, and
-// the watcher knows meanwhile that there is more to come.
+// Watchers see the objects that an unmount removes when they are swept, each once. Until then
+// they know that there is more to come.
 func TestWatchersSeeTheSweep(t *testing.T) {
 	c, primary, _ := newWatchedCluster(t)
 	id := c.mount(1, "a", 1<<20)
@@ -109,8 +109,8 @@ func TestWatchersSeeTheSweep(t *testing.T) {
 	}
 }
 
-// A store that is loaded from a snapshot reports nothing of what is in it, and then
-// what happens, as the others do.
+// A store that is loaded from a snapshot reports none of the objects in it, and then the same
+// changes as the others.
 func TestWatchersOfLoadedStores(t *testing.T) {
 	c, primary, _ := newWatchedCluster(t)
 	c.mount(1, "a", 1<<20)

@@ -13,9 +13,10 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// The last primary took no part when the journal was founded anew: all that is free
-// at the fork stays in quarantine, and it is said. What is mounted or freed later stays
-// there for as long: that primary may have reserved it for writers who are still at work.
+// The last primary took no part when the journal was founded anew. All memory that is free
+// at the fork stays in quarantine, and the status says so. Memory that is mounted or freed
+// later stays there for as long: that primary may have reserved it for writers that still
+// write.
 func TestFoundedWithoutThePrimary(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -50,7 +51,7 @@ func TestFoundedWithoutThePrimary(t *testing.T) {
 }
 
 // A standby is away, and this node has read every commit until the journal was lost. So the
-// standby was not elected meanwhile, and no memory waits for what it may have acknowledged.
+// standby was not elected in that time, and no memory is held back for it.
 func TestFoundedBesideAnAbsentStandby(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -69,8 +70,8 @@ func TestFoundedBesideAnAbsentStandby(t *testing.T) {
 	now.has(keys("k", 5)...)
 }
 
-// foundedWithout demands that a node that founded the journal anew names another one that is
-// not here, and gives out no memory but what was used before.
+// foundedWithout checks that a node that founded the journal anew names an absent node, and
+// that all memory beyond the used bytes is in quarantine.
 func (n *node) foundedWithout(id string, used uint64) {
 	n.net.t.Helper()
 	if said := n.Status().Founded; !strings.Contains(said, id+" is not here") {
@@ -81,7 +82,7 @@ func (n *node) foundedWithout(id string, used uint64) {
 	}
 }
 
-// wipe has etcd lose all keys of the cluster, and their history.
+// wipe deletes all keys of the cluster from etcd, and their history.
 func (w *cluster) wipe() {
 	w.t.Helper()
 	gone, err := w.etcd.Client(w.t).Delete(w.t.Context(), layout.Root, clientv3.WithPrefix())
@@ -91,9 +92,9 @@ func (w *cluster) wipe() {
 	w.etcd.Compact(w.t, gone.Header.Revision)
 }
 
-// A primary was cut off etcd, another node was elected, and both that node and etcd's data are
-// lost. The first one knows of no later term, but it may have been deposed: what is free stays
-// in quarantine, and it is said.
+// A primary was cut off from etcd, another node was elected, and both that node and etcd's
+// data are lost. The former primary knows of no later term, but it may have been deposed. So
+// free memory stays in quarantine, and the status says so.
 func TestFoundedByAPrimaryThatWasDeposed(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -112,9 +113,10 @@ func TestFoundedByAPrimaryThatWasDeposed(t *testing.T) {
 	now.has(keys("k", 5)...)
 }
 
-// The primary and a standby were cut off etcd together for a moment, in which a third node was
-// elected and lost with etcd's data. The standby was not away for long enough to doubt its
-// state, but the primary was deposed without its knowledge, and says so.
+// The primary and a standby were cut off from etcd for a moment. In that time a third node was
+// elected, and then lost together with etcd's data. The standby was not away for long enough
+// to doubt its state. But the primary may have been deposed without its knowledge, and it
+// reports that.
 func TestFoundedBesideAPrimaryThatWasDeposed(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -143,9 +145,9 @@ func TestFoundedBesideAPrimaryThatWasDeposed(t *testing.T) {
 	now.has(keys("k", 5)...)
 }
 
-// A standby was elected, and etcd's data were lost before it had read what the primary before
-// it acknowledged last. It never served: that primary is missed, and what is free stays in
-// quarantine.
+// A standby was elected, and etcd's data were lost before it had read the last commits of the
+// previous primary. It never served, so that primary counts as absent, and free memory stays
+// in quarantine.
 func TestFoundedByAnElectedNodeThatLagged(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -170,8 +172,8 @@ func TestFoundedByAnElectedNodeThatLagged(t *testing.T) {
 	now.has(keys("k", 5)...)
 }
 
-// The lost primary had a longer lease TTL than the node that founds the journal anew. What is
-// free waits for the leases that it may have granted.
+// The lost primary had a longer lease TTL than the node that founds the journal anew. Free
+// memory stays in quarantine for the leases that it may have granted.
 func TestAForkWaitsForTheLeasesOfTheLostPrimary(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)

@@ -16,8 +16,8 @@ import (
 	"github.com/understudy-store/understudy/promote"
 )
 
-// A node stops while etcd refuses the renewals that are marked, as overloaded, and refuses the
-// resignation no more: its term does not end as one whose leases the journal has.
+// A node stops while etcd, overloaded, refuses the marked renewals but accepts the resignation.
+// The head must not be clean, since the journal lacks leases of the term.
 func TestAStopWithoutItsRenewalsIsNotClean(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)

@@ -9,8 +9,8 @@ import (
 	"github.com/understudy-store/understudy/etcdtest"
 )
 
-// A state directory that was another cluster's says nothing of this one: none of its nodes
-// is listed here.
+// A state directory of another cluster says nothing about this one, so none of its nodes is
+// listed here.
 func TestMemoryOfAnotherCluster(t *testing.T) {
 	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))

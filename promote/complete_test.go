@@ -21,7 +21,7 @@ import (
 	"github.com/understudy-store/understudy/promote"
 )
 
-// listed are the ids of the nodes that etcd lists as complete.
+// completeNodes returns the ids of the nodes that etcd lists as complete.
 func completeNodes(t *testing.T, etcd *etcdtest.Cluster) (ids []string) {
 	t.Helper()
 	resp, err := etcd.Client(t).Get(t.Context(), layout.Complete(), clientv3.WithPrefix())
@@ -39,7 +39,7 @@ func (w *cluster) listedComplete(ids ...string) {
 	waitFor(w.t, fmt.Sprint(ids, " to be listed"), func() bool { return fmt.Sprint(completeNodes(w.t, w.etcd)) == fmt.Sprint(ids) })
 }
 
-// awaits waits until a node says that it waits for complete nodes, and for whom.
+// awaits waits until a node reports that it waits for exactly these complete nodes.
 func (n *node) awaits(ids ...string) {
 	n.net.t.Helper()
 	waitFor(n.net.t, n.id+" to say for whom it waits", func() bool {
@@ -67,7 +67,7 @@ func (n *node) forget(ids ...string) {
 	}
 }
 
-// vanish is a node that is gone without a word.
+// vanish ends a node as if its machine had gone.
 func (n *node) vanish() {
 	n.wire.cut()
 	n.ended.Store(true)
@@ -84,8 +84,8 @@ func (w *cluster) unregistered(id string) {
 	})
 }
 
-// cutOff starts a cluster whose primary a is gone for good, while its standby b holds
-// everything and does not reach etcd.
+// cutOff starts a cluster whose primary a is gone for good. Its standby b holds everything
+// but cannot reach etcd.
 func cutOff(t *testing.T, change ...func(*promote.Config)) (w *cluster, b *node) {
 	w = newCluster(t, etcdtest.Start(t))
 	a := w.start("a")
@@ -102,8 +102,8 @@ func cutOff(t *testing.T, change ...func(*promote.Config)) (w *cluster, b *node)
 	return w, b
 }
 
-// A master without the state, on its own etcd, does not start empty while a node that
-// holds it is only away: that one serves when it is back.
+// A master without the state, on its own etcd, does not start empty while a node that holds
+// the state is only away. That node serves when it is back.
 func TestACompleteNodeIsAwaited(t *testing.T) {
 	t.Parallel()
 	w, b := cutOff(t)
@@ -133,8 +133,8 @@ func TestTheWaitForCompleteNodesEnds(t *testing.T) {
 	}
 }
 
-// An operator gives up nodes that do not come back; not while they run, and an order
-// to start empty is refused until then.
+// An operator can forget nodes that do not come back, but not while they run. Until then an
+// order to start empty is refused.
 func TestForget(t *testing.T) {
 	t.Parallel()
 	w, b := cutOff(t)
@@ -165,7 +165,7 @@ func TestForget(t *testing.T) {
 	refused("giving up the primary", m.Forget(t.Context(), "m"), errs.Unavailable, "m is registered")
 }
 
-// deaf is for peers whose machines have gone: packets to them are lost.
+// deaf is a network on which packets to other machines are lost, as if these had gone.
 type deaf struct{ *cluster }
 
 func (deaf) Standing(ctx context.Context, _ string) (promote.Standing, error) {
@@ -173,8 +173,8 @@ func (deaf) Standing(ctx context.Context, _ string) (promote.Standing, error) {
 	return promote.Standing{}, ctx.Err()
 }
 
-// A node is struck off within the time of an order, though its machine swallows the question
-// whether it runs.
+// A node can be forgotten within the time limit of the order although its machine drops the
+// request that asks whether it runs.
 func TestForgetWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	w, b := cutOff(t)
@@ -190,7 +190,7 @@ func TestForgetWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// A node that moves to another address within a term is listed there.
+// A node that moves to another address within a term is listed with that address.
 func TestListedAtItsAddress(t *testing.T) {
 	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
@@ -208,8 +208,8 @@ func TestListedAtItsAddress(t *testing.T) {
 	})
 }
 
-// A node never waits for itself: it knows that it holds nothing any more. One that is
-// registered says itself what it holds.
+// A node never waits for itself, since it knows that it holds nothing any more. Nor does it
+// wait for registered nodes: these report what they hold.
 func TestNobodyWaitsForNodesThatRun(t *testing.T) {
 	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
@@ -228,8 +228,8 @@ func TestNobodyWaitsForNodesThatRun(t *testing.T) {
 	w.promotable(b)
 }
 
-// Where etcd lost the head, and the nodes that hold the state are all away, a fresh
-// master waits for them, too.
+// If etcd lost the head, and all nodes that hold the state are away, a fresh master waits for
+// them as well.
 func TestAFreshMasterAwaitsCompleteNodes(t *testing.T) {
 	t.Parallel()
 	w, b := cutOff(t)
@@ -245,7 +245,7 @@ func TestAFreshMasterAwaitsCompleteNodes(t *testing.T) {
 	b.has(keys("k", 5)...)
 }
 
-// Past its bound the list drops nodes that held less; others it keeps.
+// When the list is full, it drops nodes that held less, and keeps the others.
 func TestTheListOfCompleteNodesIsBounded(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -276,9 +276,8 @@ func TestTheListOfCompleteNodesIsBounded(t *testing.T) {
 	}
 }
 
-// A cluster started empty while a standby with everything was cut off: the standby
-// does not take that journal for its own when it comes back, and keeps what it held in a
-// file.
+// A cluster started empty while a standby with everything was cut off. When the standby comes
+// back, it does not take that journal for its own, and keeps its state in a file.
 func TestAnEmptyStartFoundsAHistory(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -305,8 +304,8 @@ func TestAnEmptyStartFoundsAHistory(t *testing.T) {
 	}
 }
 
-// A journal that somebody founded without the nodes that hold the state is not theirs:
-// they keep what they hold, also when nobody serves, until an operator decides.
+// Nodes that hold the state treat a journal that was founded without them as foreign. They
+// keep their state, even when no node serves, until an operator decides.
 func TestAForeignJournalIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	w, b := cutOff(t)
@@ -329,8 +328,8 @@ func TestAForeignJournalIsLeftAlone(t *testing.T) {
 	m.serveNot(3 * time.Second) // b may be needed
 }
 
-// Nor do they stop the failover of those who follow that journal, however high the terms
-// of their own are.
+// Such nodes do not block a failover of the nodes that follow that journal, however high their
+// own terms are.
 func TestAForeignJournalStopsNoFailover(t *testing.T) {
 	t.Parallel()
 	w, away, now, other := foreigner(t, t.TempDir())
@@ -341,7 +340,7 @@ func TestAForeignJournalStopsNoFailover(t *testing.T) {
 	w.serving(other).has("new")
 }
 
-// Nor do they stop them when they start again.
+// Such nodes do not block a restart of the nodes that follow that journal.
 func TestAForeignJournalStopsNoRestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -356,9 +355,9 @@ func TestAForeignJournalStopsNoRestart(t *testing.T) {
 	w.serving(w.start(now.id, stateIn(filepath.Join(dir, now.id), 100*time.Millisecond))).has("new")
 }
 
-// foreigner returns a node that holds the state of a journal with terms far above those of
-// the present one, which two nodes have founded since in an etcd that had lost everything.
-// They keep state files below dir. It does not reach etcd.
+// foreigner returns a node, away, that cannot reach etcd. It holds the state of a journal with
+// terms far above those of the current one, which now and other have founded since in an etcd
+// that had lost everything. These two keep state files below dir.
 func foreigner(t *testing.T, dir string) (w *cluster, away, now, other *node) {
 	etcd := etcdtest.Start(t)
 	w = newCluster(t, etcd)
@@ -396,8 +395,8 @@ func (w *cluster) foreign(away *node) {
 	})
 }
 
-// A node logs when it begins and ends to answer, why, and how long what was before
-// lasted; another one why nobody serves.
+// A node logs when it begins and stops answering, why, and how long the previous state lasted.
+// Another node logs why no node serves.
 func TestTheServingStateIsLogged(t *testing.T) {
 	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))

@@ -33,7 +33,7 @@ func (w *cluster) incomplete(id string, change func(*promote.Config)) (n *node, 
 	return n, func() { ahead.Add(int64(time.Hour)) }
 }
 
-// serveNot watches for a while that a node does not serve.
+// serveNot checks for a while that a node does not serve.
 func (n *node) serveNot(while time.Duration) {
 	n.net.t.Helper()
 	for end := time.Now().Add(while); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
@@ -43,8 +43,8 @@ func (n *node) serveNot(while time.Duration) {
 	}
 }
 
-// However long a master without the state was up, the last primary has a
-// session TTL from its own end on to come back.
+// The last primary has a session TTL, from its own end on, to come back, however long a
+// master without the state has been running.
 func TestTheLastPrimaryMayComeBack(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -111,7 +111,7 @@ func TestPermissionToStartEmptyEnds(t *testing.T) {
 	}
 }
 
-// A node that is stopped while its election is open leaves no leader key.
+// A node that is stopped while the outcome of its election is open leaves no leader key.
 func TestStopWhileElecting(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)

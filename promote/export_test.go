@@ -48,10 +48,10 @@ func (n *Node) Kept() bool {
 	return err == nil && (n.saver.dir == nil || bytes.Equal(now, n.saver.kept))
 }
 
-// A Retention is one outside of a term.
+// A Retention is a retention outside of a term.
 type Retention struct{ of *retention }
 
-// NewRetention returns one that works with a configuration.
+// NewRetention returns a Retention with a configuration.
 func NewRetention(c Config) Retention { return Retention{newRetention(&Node{Config: c})} }
 
 // Look reads the positions once, and returns from where history is kept.

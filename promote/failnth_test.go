@@ -19,9 +19,9 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// Whatever operation on etcd fails while a standby takes over, or two in a row,
-// it serves in the end, by itself: in a term that the journal, the leader key and its own state
-// agree on, with everything that was there.
+// If any operation on etcd fails during a takeover, or two in a row, the standby still serves
+// in the end, without help: with the whole state, and in a term on which the journal, the
+// leader key and its own state agree.
 func TestPromotionWhenTheNthOperationFails(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -96,8 +96,8 @@ func promoteWithFault(t *testing.T, etcd *etcdtest.Cluster, run *faultinject.Run
 	}
 }
 
-// A node that cannot open a session for its election is a standby again, and
-// says so, until it can.
+// A node that cannot open a session for its election becomes a standby again, and reports that
+// role, until it can.
 func TestRoleBetweenElections(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -117,7 +117,7 @@ func TestRoleBetweenElections(t *testing.T) {
 	w.serving(b)
 }
 
-// spares returns the sessions that standbys hold in advance: the leases without a key.
+// spares returns the spare sessions of standbys: the leases without a key.
 func spares(t *testing.T, client *clientv3.Client) []clientv3.LeaseID {
 	t.Helper()
 	leases, err := client.Leases(t.Context())
@@ -146,7 +146,7 @@ func revokeSpares(t *testing.T, client *clientv3.Client) {
 	}
 }
 
-// A standby whose session in advance etcd has lost is elected with a new one.
+// A standby whose spare session etcd has lost is elected with a new one.
 func TestElectionWithoutTheSpareSession(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -160,7 +160,7 @@ func TestElectionWithoutTheSpareSession(t *testing.T) {
 	waitFor(t, "a promoted standby", b.serves) // by the same campaign: the next one would be 6 s later
 }
 
-// A predecessor is a primary of term 1 that leaves without a word.
+// A predecessor is a primary of term 1 that ends without a resignation.
 type predecessor struct {
 	client *clientv3.Client
 	layout journal.Layout
@@ -295,8 +295,8 @@ func leaderKey(t *testing.T, client *clientv3.Client, layout journal.Layout) (l 
 	return l, len(resp.Kvs) == 1
 }
 
-// replay applies the journal from its beginning to an empty state, until that
-// stands where it is to come to.
+// replay applies the journal from its beginning to an empty state, until that reaches a
+// position.
 func (p *predecessor) replay(t *testing.T, until func(metadata.Position) bool) *metadata.Store {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

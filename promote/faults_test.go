@@ -21,8 +21,8 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// A primary that cannot reach etcd falls silent before its session can have
-// ended, reads included, and joins as a standby when it is back.
+// A primary that cannot reach etcd stops answering, reads included, before its session can
+// have ended. It joins as a standby when it reaches etcd again.
 func TestCutOffPrimaryIsFenced(t *testing.T) {
 	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
@@ -61,8 +61,8 @@ func TestCutOffPrimaryIsFenced(t *testing.T) {
 	}
 }
 
-// An outage of etcd that the leases survive is no failover. Nothing is reserved
-// meanwhile (conformance line 83).
+// An outage of etcd that the leases survive causes no failover. Nothing is reserved during the
+// outage (conformance line 83).
 func TestEtcdOutage(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -107,8 +107,8 @@ func TestEtcdOutage(t *testing.T) {
 	w.equal(primary, other)
 }
 
-// Two takeovers within one lease TTL, with readers that hold leases nobody
-// journaled: what they read is given to nobody.
+// Two takeovers within one lease TTL, with readers whose leases are not in the journal. Nobody
+// else gets the memory that they read.
 func TestDoubleFailover(t *testing.T) {
 	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
@@ -152,8 +152,8 @@ func TestDoubleFailover(t *testing.T) {
 	}
 }
 
-// Whatever a standby missed, it ends up with the primary's state: by its watch
-// if the history is there, by a snapshot if not.
+// A standby that missed commits gets the primary's state: through its watch if etcd still has
+// the history, and else by a snapshot.
 func TestLateStandbys(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -205,8 +205,7 @@ func TestLateStandbys(t *testing.T) {
 	w.equal(a, b)
 }
 
-// A record in etcd that cannot be read makes a standby load a snapshot, and it
-// says why.
+// A record in etcd that cannot be read makes a standby load a snapshot, and report why.
 func TestDivergedStandbyIsRepaired(t *testing.T) {
 	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
@@ -249,8 +248,8 @@ func TestStandbyNeverBegins(t *testing.T) {
 	w.equal(m, s)
 }
 
-// Nobody has the state any more: an embedded etcd's own master starts empty
-// after one session TTL; on an external one an operator must say so.
+// No node has the state any more. A master with an embedded etcd starts empty after one
+// session TTL; with an external etcd an operator must order it.
 func TestStartEmpty(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -339,8 +338,8 @@ func TestTwoNodesWithOneID(t *testing.T) {
 	}
 }
 
-// With cleanup expired, a new primary removes what had expired at the end of the
-// old term, and of groups nothing while a member is leased.
+// With cleanup expired, a new primary removes the objects whose leases had expired at the end
+// of the old term. It keeps a group while a member is leased.
 func TestCleanupOfExpiredObjects(t *testing.T) {
 	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
@@ -372,7 +371,7 @@ func TestCleanupOfExpiredObjects(t *testing.T) {
 	w.equal(b, a)
 }
 
-// A successor that does not follow gets nothing: the primary serves on.
+// If the successor does not follow, the handover fails, and the primary goes on serving.
 func TestFailedHandover(t *testing.T) {
 	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
@@ -408,7 +407,7 @@ func (p slowPeers) WaitApplied(ctx context.Context, address string, seq metadata
 	return p.Peers.WaitApplied(ctx, address, seq)
 }
 
-// How long a handover took is without the time in which calls were still answered.
+// The duration of a handover excludes the time in which calls were still answered.
 func TestHandoverDuration(t *testing.T) {
 	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))

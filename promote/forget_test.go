@@ -11,8 +11,8 @@ import (
 	"github.com/understudy-store/understudy/etcdtest"
 )
 
-// A node that was away while an operator gave another one up remembers that one as
-// complete. It does not list it again; the node itself does when it comes back.
+// A node that was away while an operator forgot another one still remembers that one as
+// complete. It does not list it again; the forgotten node lists itself when it comes back.
 func TestForgottenWhileANodeWasAway(t *testing.T) {
 	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
@@ -42,8 +42,8 @@ func TestForgottenWhileANodeWasAway(t *testing.T) {
 	})
 }
 
-// A node that was given up is back within the term, and away again, when etcd goes back to
-// before it came back. Whoever remembers it as complete since then lists it as away.
+// A forgotten node came back within the term, and is away again, when etcd goes back to before
+// it came back. A node that remembers it as complete since then lists it again.
 func TestForgottenAndBackWithinTheTerm(t *testing.T) {
 	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
@@ -79,8 +79,8 @@ func TestForgottenAndBackWithinTheTerm(t *testing.T) {
 	w.listedComplete("a", "b", "c")
 }
 
-// A key under nodes/ without a lease is no registration, as nodes write theirs on one. It
-// goes with the node that is given up; one on a lease does not.
+// A key under nodes/ without a lease is no registration, since nodes write theirs on a lease.
+// Forgetting the node deletes such a key, but not one on a lease.
 func TestForgetBesideAStrayKey(t *testing.T) {
 	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))

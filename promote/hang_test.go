@@ -14,8 +14,8 @@ import (
 	"github.com/understudy-store/understudy/etcdtest"
 )
 
-// hang makes a state directory one whose disk hangs: whoever writes to it waits until the
-// test ends, since nobody reads from the pipes that stand where files are to be written.
+// hang makes writes to a state directory hang until the test ends, as on a hanging disk: it
+// puts pipes, from which nobody reads, in place of the files.
 func hang(t *testing.T, dir string) {
 	t.Helper()
 	names := []string{"cluster"}
@@ -38,8 +38,8 @@ func hang(t *testing.T, dir string) {
 	})
 }
 
-// While a node's disk hangs, it is elected, serves, ends its term, follows again, founds
-// the journal anew and stops, each in about the time that it takes otherwise.
+// While a node's disk hangs, it is elected, serves, ends its term, follows again, founds the
+// journal anew and stops, each in about the usual time.
 func TestAHangingStateDisk(t *testing.T) {
 	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))

@@ -7,8 +7,8 @@ import (
 	"github.com/understudy-store/understudy/promote"
 )
 
-// A handover that names a node goes to that node, whoever sees the vacancy
-// first.
+// A handover to a named node makes that node the primary, whichever node sees first that the
+// leader key is gone.
 func TestHandoverToANamedNode(t *testing.T) {
 	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))

@@ -11,8 +11,9 @@ import (
 	"github.com/understudy-store/understudy/promote"
 )
 
-// A standby was cut off while etcd went back to a backup that has the leader key, and a later
-// head than the standby saw before: those commits are from before the backup, and say nothing of a primary that lives.
+// A standby was cut off while etcd went back to a backup. The backup has the leader key, and a
+// later head than the standby had seen. Those commits were made before the backup, so they do
+// not show that the primary lives.
 func TestARollbackToALaterHead(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)

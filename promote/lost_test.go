@@ -11,8 +11,7 @@ import (
 	"github.com/understudy-store/understudy/promote"
 )
 
-// A leader key that no lease ends blocks no election for ever, nor does one that
-// nobody can read.
+// A leader key without a lease, or one that cannot be read, does not block elections for ever.
 func TestALeaderKeyWithoutALease(t *testing.T) {
 	t.Parallel()
 	for name, value := range map[string]string{
@@ -40,8 +39,8 @@ func TestALeaderKeyWithoutALease(t *testing.T) {
 	}
 }
 
-// A head in a newer format is refused: nobody serves and nobody founds anything in
-// its place, and when the old one is back the cluster goes on with all that it had.
+// Nodes refuse a head in a newer format: none serves, and none founds a journal in its place.
+// When the old head is back, the cluster goes on with its whole state.
 func TestANewerHeadIsRefused(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)

@@ -18,7 +18,7 @@ import (
 	"github.com/understudy-store/understudy/promote"
 )
 
-// A lazyPeers takes a while for a snapshot, as over a slow line.
+// A lazyPeers takes a while for a snapshot, as over a slow connection.
 type lazyPeers struct {
 	promote.Peers
 	takes   time.Duration
@@ -31,7 +31,7 @@ func (p lazyPeers) Fetch(ctx context.Context, address string, add func([]byte) e
 	return at, errors.Join(err, clock.Sleep(ctx, p.takes))
 }
 
-// The journal is kept for a node that loads a snapshot, also for longer than the TTL of events.
+// The journal is kept for a node that loads a snapshot, even for longer than the events TTL.
 func TestASnapshotMayTakeLongerThanEventsLive(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -56,7 +56,7 @@ func TestASnapshotMayTakeLongerThanEventsLive(t *testing.T) {
 	waitFor(t, "b to need no more", func() bool { return !b.Needs(t) })
 }
 
-// Needs reports whether the nodes' list says that a node needs the journal.
+// Needs reports whether the registration of a node says that it needs the journal.
 func (n *node) Needs(t *testing.T) bool {
 	t.Helper()
 	nodes, err := n.Nodes(t.Context())
@@ -68,7 +68,7 @@ func (n *node) Needs(t *testing.T) bool {
 	return false
 }
 
-// A standby that owns etcd and gets no state compacts its history all the same.
+// A standby that owns etcd compacts its history even if it gets no state.
 func TestAnOwnerThatDoesNotFollowCompacts(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -94,7 +94,7 @@ func TestAnOwnerThatDoesNotFollowCompacts(t *testing.T) {
 	}
 }
 
-// A save goes on for as long as something is written, and fails when nothing is for a minute.
+// A save may take any time while it makes progress, and fails after a minute without progress.
 func TestASaveIsBoundedByItsProgress(t *testing.T) {
 	for what, tc := range map[string]struct {
 		pause time.Duration

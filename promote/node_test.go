@@ -175,7 +175,7 @@ func (n *node) Serve(ctx context.Context, t *promote.Term) error {
 	return g.Wait()
 }
 
-// primary is what answers clients on this node. Unavailable between two terms.
+// primary returns the master that answers clients on this node; Unavailable between two terms.
 func (n *node) primary() (*service.Master, error) {
 	if m := n.master.Load(); m != nil {
 		return m, nil
@@ -220,7 +220,7 @@ func (w *cluster) promotable(n *node) {
 	waitFor(w.t, n.id+" to be promotable", func() bool { return n.Status().Self.Promotable })
 }
 
-// steady is for tests in which nobody is to be deposed: a slow machine is no reason for it.
+// steady is for tests in which no node may be deposed, not even on a slow machine.
 func steady(c *promote.Config) { c.SessionTTL, c.FailoverAfter = 12*time.Second, 6*time.Second }
 
 // trio is pair with two standbys, b and c.
@@ -249,7 +249,7 @@ func (w *cluster) pair(objects int, change ...func(*promote.Config)) (a, b *node
 	return a, b
 }
 
-// answered repeats a call while this node answers nobody: on a slow machine commits take
+// answered repeats a call while this node is fenced, since on a slow machine commits may take
 // longer than the serve window.
 func (n *node) answered(call func(*service.Master) error) (err error) {
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -312,7 +312,7 @@ func (n *node) get(key string) error {
 	})
 }
 
-// equal waits until a follower has what the primary has, and compares digests.
+// equal waits until a follower has caught up with the primary, and compares digests.
 func (w *cluster) equal(primary, follower *node) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
@@ -428,7 +428,7 @@ func TestHandover(t *testing.T) {
 	}
 }
 
-// The value of the leader key begins with the election: that is what writers compare.
+// The value of the leader key begins with the election, because writers compare that.
 func TestTheLeadersValueBeginsWithItsElection(t *testing.T) {
 	t.Parallel()
 	l := promote.Leader{Election: journal.NewElection(), NodeID: "a", Term: 1, State: promote.Serving}
@@ -438,8 +438,8 @@ func TestTheLeadersValueBeginsWithItsElection(t *testing.T) {
 	}
 }
 
-// An elected node that takes longer to read a commit than there is between two beats
-// catches up all the same: its own beats do not run away from it (conformance line 77).
+// An elected node that takes longer to read a commit than the time between two beats still
+// catches up: its own beats do not keep it behind (conformance line 77).
 func TestCatchingUpSlowly(t *testing.T) {
 	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))

@@ -75,8 +75,8 @@ func TestObstacles(t *testing.T) {
 	}
 }
 
-// A leader that commits nothing, and that nobody deposes, is an obstacle after three
-// failover times, until it commits again or another one leads.
+// A leader that commits nothing, and that no node deposes, is an obstacle after three failover
+// times, until it commits again or another node is elected.
 func TestSilentLeaderIsAnObstacle(t *testing.T) {
 	t.Parallel()
 	leader := Leader{NodeID: "b", State: Serving}

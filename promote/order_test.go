@@ -33,8 +33,8 @@ func (w *cluster) refound(n *node, file []byte, giveUp ...string) {
 	waitFor(w.t, n.id+" to serve", func() bool { return n.serves() && n.Status().Leader.Term >= term })
 }
 
-// follows waits until a node goes on with the journal of another one, and compares the
-// two. Until it learns of that journal, it is complete in the one before.
+// follows waits until a node follows the journal of another one, and compares their states.
+// Until it learns of that journal, it is complete in the earlier one.
 func (w *cluster) follows(now, n *node) {
 	w.t.Helper()
 	waitFor(w.t, n.id+" to go on with the new journal", func() bool {
@@ -60,7 +60,7 @@ func (w *cluster) refused(n *node, file []byte, kind errs.Kind, reason string, g
 	}
 }
 
-// An unreadFile counts what is read of it.
+// An unreadFile counts how many bytes are read of it.
 type unreadFile struct {
 	*bytes.Reader
 	size      int
@@ -72,8 +72,8 @@ func unread(file []byte) *unreadFile {
 	return &unreadFile{Reader: bytes.NewReader(file), size: len(file)}
 }
 
-// announcedAs is an unread file of which is said where it leads in the journal, and how many
-// bytes it has.
+// announcedAs returns an unread file with the announcement of its head in the journal and of
+// its size.
 func (w *cluster) announcedAs(file []byte, bytes uint64) *unreadFile {
 	w.t.Helper()
 	name := filepath.Join(w.t.TempDir(), "state")
@@ -93,8 +93,7 @@ func (w *cluster) announcedAs(file []byte, bytes uint64) *unreadFile {
 	return u
 }
 
-// refusedUnread checks that an order is refused before more than so many bytes of its file
-// are read.
+// refusedUnread checks that an order is refused after at most most bytes of its file were read.
 func (w *cluster) refusedUnread(n *node, file *unreadFile, most int, kind errs.Kind, reason string, giveUp ...string) {
 	w.t.Helper()
 	_, _, err := n.Refound(w.t.Context(), giveUp, &statefile.Upload{Reader: file, Bytes: file.announced, Head: file.head})
@@ -106,8 +105,8 @@ func (w *cluster) refusedUnread(n *node, file *unreadFile, most int, kind errs.K
 	}
 }
 
-// A backup of a running node founds the journal anew, on a standby or on the primary,
-// when the order gives up just what would be lost. All others go on with it.
+// An order founds the journal anew from a backup of a running node, on a standby or on the
+// primary, if it gives up exactly what would be lost. All other nodes go on with that journal.
 func TestRefoundFromABackup(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -189,8 +188,8 @@ func TestRefoundFromABackup(t *testing.T) {
 	}
 }
 
-// The journal is lost, and the last primary does not answer: a node that would wait
-// for it founds the journal at once by an operator's order that names it.
+// The journal is lost, and the last primary does not answer. A node that would wait for it
+// founds the journal at once if an operator's order names that primary.
 func TestRefoundWithoutWaiting(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -217,8 +216,8 @@ func TestRefoundWithoutWaiting(t *testing.T) {
 	}
 }
 
-// A node that was started with a state file for which there is no journal founds one
-// from it by an operator's order.
+// A node that was started with a state file without its journal founds a journal from the file
+// when an operator orders it.
 func TestRefoundFromAStateFile(t *testing.T) {
 	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
@@ -236,8 +235,8 @@ func TestRefoundFromAStateFile(t *testing.T) {
 	w.serving(a).has(keys("k", 5)...)
 }
 
-// A journal that began while a node with a complete state was away is given up for
-// that state, and its nodes follow.
+// An operator gives up a journal that began while a node with a complete state was away, in
+// favour of that state. The nodes of that journal then follow.
 func TestRefoundOverAnotherJournal(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -265,8 +264,8 @@ func TestRefoundOverAnotherJournal(t *testing.T) {
 	}
 }
 
-// A node comes back with its state, and in etcd stands a journal that others founded
-// while it was away. It keeps the state; an order makes it the primary with it, and the
+// A node comes back with its state, and etcd has a journal that others founded while it was
+// away. The node keeps the state. An order makes it the primary with that state, and the
 // others follow.
 func TestRefoundFromANodeThatWasAway(t *testing.T) {
 	t.Parallel()
@@ -292,8 +291,8 @@ func TestRefoundFromANodeThatWasAway(t *testing.T) {
 	w.follows(a, b)
 }
 
-// The founder of a journal fails before the first commit of its term. Whoever is elected
-// next owes the quarantine that the founder could not commit.
+// The founder of a journal fails before the first commit of its term. The node that is elected
+// next must commit the quarantine in its place.
 func TestRefoundThatFailsAtItsFirstCommit(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)

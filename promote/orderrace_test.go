@@ -14,8 +14,7 @@ import (
 	"github.com/understudy-store/understudy/promote"
 )
 
-// askedPeers are peers that do something when they are first asked what they hold, behind
-// the answers.
+// askedPeers call a function when they are first asked what they hold, after the answers.
 type askedPeers struct {
 	promote.Peers
 	first *atomic.Pointer[func()]
@@ -29,9 +28,9 @@ func (p askedPeers) Standing(ctx context.Context, address string) (promote.Stand
 	return s, err
 }
 
-// While an operator's order is checked, another node becomes the primary and acknowledges
-// a put. The order does not replace it, since it gives up nothing of that node; one that
-// names it does.
+// While an operator's order is checked, another node becomes the primary and acknowledges a
+// put. The order does not replace it, since it does not give up that node's state. An order
+// that names the node does.
 func TestRefoundReplacesNoOtherPrimaryThanTheOneItNames(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -72,8 +71,8 @@ func TestRefoundReplacesNoOtherPrimaryThanTheOneItNames(t *testing.T) {
 	b.has(append(keys("k", 5), "later")...)
 }
 
-// The primary that served last took no part when the journal was founded anew. It counts
-// as absent also if it was elected only a moment before: what is free stays in quarantine.
+// The primary that served last took no part when the journal was founded anew. It counts as
+// absent even if it was elected only a moment before, so free memory stays in quarantine.
 func TestFoundedWithoutAPrimaryElectedAMomentAgo(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)

@@ -35,9 +35,8 @@ func (w *cluster) listed(by *node, id string) {
 	})
 }
 
-// etcd refuses what a handover must write, or a beat before it: the order is
-// answered, nobody answers calls, nobody is deposed for it, and when there is space a
-// node serves within a moment.
+// etcd refuses a write of the handover, or a beat before it. The order gets an answer, no node
+// answers calls, and no node is deposed. When there is space, a node serves within a moment.
 func TestHandoverWhileEtcdIsFull(t *testing.T) {
 	t.Parallel()
 	for name, lapsed := range map[string]bool{"at once": false, "when the right to answer has lapsed": true} {
@@ -81,8 +80,8 @@ func TestHandoverWhileEtcdIsFull(t *testing.T) {
 	}
 }
 
-// Of two orders at once one is obeyed. The other is answered when the term
-// ends, and does not end a later one.
+// Of two orders at the same time one is executed. The other gets an answer when the term ends,
+// and does not end a later term.
 func TestTwoOrdersAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
@@ -123,8 +122,8 @@ func TestTwoOrdersAtOnce(t *testing.T) {
 	}
 }
 
-// doubtful starts a primary, with a standby b, that has a commit under way whose
-// outcome stays open: its answer is lost, and etcd is full as of the revision.
+// doubtful starts a primary, with a standby b, that has a commit whose outcome stays open: its
+// answer is lost, and etcd is full as of the revision.
 func doubtful(t *testing.T, handoverTimeout time.Duration) (etcd *etcdtest.Cluster, client *clientv3.Client, w *cluster, a, b *node, revision int64) {
 	t.Helper()
 	etcd = etcdtest.Start(t, etcdtest.WithQuota(16<<20))
@@ -156,8 +155,8 @@ func doubtful(t *testing.T, handoverTimeout time.Duration) (etcd *etcdtest.Clust
 	return etcd, client, w, a, b, revision
 }
 
-// As long as nobody knows what became of a commit the journal has no end to hand
-// over: the order fails, and this node stays the primary.
+// While the outcome of a commit is open, the journal has no known head to hand over. So the
+// order fails, and this node stays the primary.
 func TestHandoverWhileACommitIsInDoubt(t *testing.T) {
 	t.Parallel()
 	etcd, client, w, a, b, revision := doubtful(t, 2*time.Second)
@@ -191,8 +190,8 @@ var endings = map[string]func(*testing.T, *etcdtest.Cluster, *node){
 	},
 }
 
-// When the term ends while an order waits for a successor, nobody is told that this node is
-// still the primary.
+// If the term ends while an order waits for a successor, its answer does not say that this node
+// is still the primary.
 func TestTheTermEndsWhileASuccessorIsAwaited(t *testing.T) {
 	t.Parallel()
 	for how, end := range endings {
@@ -217,8 +216,8 @@ func TestTheTermEndsWhileASuccessorIsAwaited(t *testing.T) {
 	}
 }
 
-// When the term ends while an order waits for a commit in doubt, nobody is told
-// that this node is still the primary.
+// If the term ends while an order waits for a commit in doubt, its answer does not say that
+// this node is still the primary.
 func TestTheTermEndsWhileAnOrderWaits(t *testing.T) {
 	t.Parallel()
 	for how, end := range endings {
@@ -237,8 +236,8 @@ func TestTheTermEndsWhileAnOrderWaits(t *testing.T) {
 	}
 }
 
-// A node that is to stop gives up the leader key after the failover time, though etcd is
-// full and the outcome of a commit open.
+// A stopping node gives up the leader key after the failover time, although etcd is full and
+// the outcome of a commit is open.
 func TestStopWhileACommitIsInDoubt(t *testing.T) {
 	t.Parallel()
 	const handoverTimeout = 40 * time.Second // the node looks for a successor for a quarter of it
@@ -275,7 +274,7 @@ func (p deafPeers) WaitApplied(ctx context.Context, _ string, _ metadata.Seq) er
 	return ctx.Err()
 }
 
-// slowCommits is a client whose transactions with a head take so long.
+// slowCommits returns a client whose transactions with a head take that long.
 func slowCommits(t *testing.T, etcd *etcdtest.Cluster, by *atomic.Int64) *clientv3.Client {
 	t.Helper()
 	slow := func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, options ...grpc.CallOption) error {
@@ -296,8 +295,8 @@ func slowCommits(t *testing.T, etcd *etcdtest.Cluster, by *atomic.Int64) *client
 	return client
 }
 
-// A node that stops, with a standby that does not follow and commits that take long, gives
-// up the leader key after one failover time, not one for each thing that it tries.
+// A stopping node, with slow commits and a standby that does not follow, gives up the leader
+// key after one failover time in total, not after one for each step.
 func TestStopHasOneDeadline(t *testing.T) {
 	t.Parallel()
 	const failover = 6 * time.Second

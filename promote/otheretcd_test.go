@@ -10,9 +10,10 @@ import (
 	"github.com/understudy-store/understudy/etcdtest"
 )
 
-// A node restarts with a file that fits the journal in etcd, and the primary that may have
-// gone on from there is silent. In an etcd with another id, which is a restored backup, the
-// node gives out no memory that is free in its state: the primary may have given it out.
+// A node restarts with a file that fits the journal in etcd, and the primary, which may have
+// gone on from there, does not answer. If etcd has another id, it is a restored backup. Then
+// memory that is free in the node's state stays in quarantine, since the primary may have
+// given it out.
 func TestRestartOnARestoredEtcd(t *testing.T) {
 	t.Parallel()
 	for name, restored := range map[string]bool{"the same etcd": false, "another etcd": true} {
@@ -54,7 +55,8 @@ func TestRestartTwiceOnARestoredEtcd(t *testing.T) {
 	}
 }
 
-// aloneWithItsFile has a standby b stop, whose file in a folder has all, and the primary a die.
+// aloneWithItsFile stops a standby b, whose state file in dir has everything, and lets the
+// primary a die.
 func aloneWithItsFile(t *testing.T) (w *cluster, dir string) {
 	t.Helper()
 	w, dir = newCluster(t, etcdtest.Start(t)), t.TempDir()
@@ -70,7 +72,7 @@ func aloneWithItsFile(t *testing.T) (w *cluster, dir string) {
 	return w, dir
 }
 
-// otherEtcd has a node remember another etcd than it is going to find.
+// otherEtcd makes a node remember another etcd than the one that it will find.
 func otherEtcd(t *testing.T, dir string) {
 	t.Helper()
 	file := filepath.Join(dir, "cluster")

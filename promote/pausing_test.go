@@ -21,8 +21,8 @@ import (
 	"github.com/understudy-store/understudy/promote"
 )
 
-// While automatic takeover is paused, nobody takes over from a primary that is gone, and
-// status says why nobody serves; when the pause ends somebody does.
+// While automatic takeover is paused, no node takes over from a primary that is gone, and the
+// status says why. When the pause ends, a node takes over.
 func TestPauseHoldsTakeoversBack(t *testing.T) {
 	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
@@ -57,7 +57,7 @@ func TestPauseHoldsTakeoversBack(t *testing.T) {
 	waitFor(t, "a to follow", func() bool { return a.Status().Self.Promotable && !a.serves() })
 }
 
-// A pause lets a handover pass, and the primary that served last, and ends by itself.
+// A pause allows handovers, and a takeover by the primary that served last. It ends by itself.
 func TestWhatAPauseLetsPass(t *testing.T) {
 	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
@@ -95,8 +95,8 @@ func TestWhatAPauseLetsPass(t *testing.T) {
 	b.wire.heal()
 }
 
-// etcd counts a lease anew whenever another member leads it, or it restarts. A pause ends
-// in time all the same.
+// etcd restarts the TTL of a lease when it elects another leader, or restarts. A pause still
+// ends in time.
 func TestAPauseEndsThoughItsLeaseGoesOn(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -131,8 +131,8 @@ func TestAPauseEndsThoughItsLeaseGoesOn(t *testing.T) {
 	a.wire.heal()
 }
 
-// While automatic takeover is paused, nobody founds a lost journal anew either, also where
-// the pause itself was lost with it.
+// While automatic takeover is paused, no node founds a lost journal anew, even if the pause
+// itself was lost with the journal.
 func TestPauseHoldsFoundingsBack(t *testing.T) {
 	t.Parallel()
 	for name, lose := range losses {
@@ -173,8 +173,8 @@ func TestPauseHoldsFoundingsBack(t *testing.T) {
 	}
 }
 
-// A node that finds another journal than its own beside a primary that serves does not begin a
-// pause again that it saw in its own: an operator may have ended it.
+// A node finds another journal than its own, with a serving primary. It does not resume a pause
+// that it saw in its own journal, since an operator may have ended it.
 func TestAPauseThatWasEndedMeanwhile(t *testing.T) {
 	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
@@ -202,8 +202,8 @@ func TestAPauseThatWasEndedMeanwhile(t *testing.T) {
 	}
 }
 
-// The primary that served last founds a lost journal anew in spite of a pause, though
-// another node holds as much.
+// The primary that served last founds a lost journal anew despite a pause, although another
+// node holds the same state.
 func TestThePrimaryFoundsInSpiteOfAPause(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -227,7 +227,7 @@ func TestThePrimaryFoundsInSpiteOfAPause(t *testing.T) {
 	w.promotable(a)
 }
 
-// An order whose answer is lost may have been obeyed: that is no refusal.
+// An order whose answer is lost may have been executed, so it does not count as refused.
 func TestOrdersWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -271,8 +271,8 @@ func TestOrdersWithoutAnAnswer(t *testing.T) {
 	w.listedComplete("a", "b")
 }
 
-// The write that completes a term's record fails. The node that served last may still go on in
-// a pause.
+// The write that completes a term's record fails. The node that served last may still serve
+// again during a pause.
 func TestAPauseKnowsWhoServedLast(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -309,8 +309,8 @@ func TestAPauseKnowsWhoServedLast(t *testing.T) {
 	w.serving(w.start("a", stateIn(dir, 100*time.Millisecond))).has("k")
 }
 
-// The node that served last goes on in a pause, also if somebody writes garbage over its leader
-// key and over all records of terms.
+// The node that served last serves again during a pause, even if somebody writes garbage over
+// its leader key and over all records of terms.
 func TestAPauseAmongGarbage(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -329,7 +329,8 @@ func TestAPauseAmongGarbage(t *testing.T) {
 	w.serving(a).has("k")
 }
 
-// A pause that somebody wrote without a lease lasts for as long as any pause can, and says so.
+// A pause that somebody wrote without a lease lasts for the longest possible time, and the
+// status says so.
 func TestPausesWithoutALease(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)

@@ -13,9 +13,8 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// FuzzRecords has any bytes stand under the keys of etcd that are no journal, and in a
-// node's memory of its cluster: whatever cannot be read counts as it must, and nothing
-// ends a node.
+// FuzzRecords writes any bytes to the keys of etcd outside of the journal, and to a node's
+// memory of its cluster. Unreadable values are handled as specified, and none crashes a node.
 func FuzzRecords(f *testing.F) {
 	for _, record := range []any{
 		Leader{NodeID: "a", RPC: "a:1", Term: 3, State: Serving}, Leader{Term: metadata.MaxTerm},

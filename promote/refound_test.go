@@ -17,7 +17,7 @@ import (
 	"github.com/understudy-store/understudy/promote/statefile"
 )
 
-// losses are what becomes of the journal, for nodes that live on.
+// losses are ways to lose the journal while nodes live on.
 var losses = map[string]func(t *testing.T, etcd *etcdtest.Cluster, old string){
 	"head deleted": func(t *testing.T, etcd *etcdtest.Cluster, _ string) {
 		do(t, etcd, clientv3.OpDelete(layout.Head()))
@@ -54,9 +54,8 @@ func readHead(t *testing.T, etcd *etcdtest.Cluster) (journal.Head, string) {
 	return head, string(resp.Kvs[0].Value)
 }
 
-// The journal is lost, and complete nodes live: one of them founds it anew, with
-// everything, in a new history and a term far above; the others go on with it
-// without a snapshot.
+// The journal is lost, and complete nodes live. One of them founds it anew, with the whole
+// state, in a new history and a much higher term. The others follow without a snapshot.
 func TestTheJournalIsFoundedAnew(t *testing.T) {
 	t.Parallel()
 	for name, lose := range losses {
@@ -129,8 +128,8 @@ func (w *cluster) know(nodes ...*node) {
 	}
 }
 
-// The head of another history stands in etcd: it is some journal, and may be all that
-// others have. Nodes keep their state and found nothing over it.
+// etcd has the head of another history. That journal may be all that other nodes have, so nodes
+// keep their state and found nothing over it.
 func TestAForeignJournalIsNotFoundedOver(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -165,8 +164,8 @@ func TestAForeignJournalIsNotFoundedOver(t *testing.T) {
 	}
 }
 
-// A master without a state, on an etcd that lost its journal, waits for others to show
-// themselves: the one that holds everything founds the journal anew.
+// A master without a state, on an etcd that lost its journal, waits for other nodes to
+// register. The one that holds everything founds the journal anew.
 func TestAFreshMasterWaitsForOthers(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -187,8 +186,8 @@ func TestAFreshMasterWaitsForOthers(t *testing.T) {
 	w.equal(b, fresh)
 }
 
-// Where no other node shows up, a fresh master founds the journal after the wait. That
-// is how a new cluster starts, so it logs the wait, but no warning.
+// If no other node registers, a fresh master founds the journal after the wait. A new cluster
+// starts like that, so the master logs the wait, but no warning.
 func TestAFreshMasterFoundsAfterTheWait(t *testing.T) {
 	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
@@ -210,8 +209,8 @@ func TestAFreshMasterFoundsAfterTheWait(t *testing.T) {
 	}
 }
 
-// Where nobody can read the head and no node holds a state, an operator can begin
-// anew, in a term above those that were recorded.
+// If the head cannot be read and no node holds a state, an operator can order an empty start,
+// in a term above all recorded ones.
 func TestStartEmptyOverGarbage(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -233,8 +232,8 @@ func TestStartEmptyOverGarbage(t *testing.T) {
 	}
 }
 
-// etcd comes back from an old backup: it repeats revisions, the head is behind every
-// node, and the leader key and nodes/ are of another time.
+// etcd comes back from an old backup: it repeats revisions, the head is behind every node, and
+// the leader key and nodes/ are out of date.
 func TestARestoredBackup(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -305,8 +304,8 @@ func TestDivergedStateIsKept(t *testing.T) {
 	}
 }
 
-// A journal that names no history yet, for a node of an older version, is founded anew:
-// the others go on with it.
+// A journal that names no history yet, because of a node of an older version, is founded anew.
+// The other nodes go on with it.
 func TestFoundedFromAJournalWithoutAHistory(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -331,9 +330,9 @@ func TestFoundedFromAJournalWithoutAHistory(t *testing.T) {
 	}
 }
 
-// etcd comes back empty, and another tenant has written so much that its revisions are
-// ahead of those that the nodes know: the journal is founded anew, and the next takeover
-// ends as ever, with everything.
+// etcd comes back empty, and another tenant has written so much that its revisions are ahead of
+// those that the nodes know. A node founds the journal anew, and the next takeover works as
+// usual, with the whole state.
 func TestWipedEtcdWithRevisionsAhead(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -369,8 +368,8 @@ func TestWipedEtcdWithRevisionsAhead(t *testing.T) {
 	w.serving(second).has(append(keys("k", 5), "new")...)
 }
 
-// The node that would found the journal anew holds as much as another one, and cannot reach
-// etcd: after a while the other one founds it.
+// Two nodes hold the same state. The one that would found the journal anew cannot reach etcd,
+// so after a while the other one founds it.
 func TestANodeWithoutEtcdIsNotWaitedForByItsEqual(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)

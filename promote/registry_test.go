@@ -18,8 +18,9 @@ import (
 	"github.com/understudy-store/understudy/promote"
 )
 
-// lateRegistrations is a client with which a node's registrations come too late: its lease
-// in etcd ends before each write of the node's key of which ends says so, by its number.
+// lateRegistrations returns a client with which a node registers too late: the node's lease in
+// etcd ends before each write of the node's key for which ends returns true, given the number
+// of the try.
 func lateRegistrations(t *testing.T, etcd *etcdtest.Cluster, id string, ends func(try int64) bool) *clientv3.Client {
 	t.Helper()
 	var tries atomic.Int64
@@ -44,8 +45,8 @@ func lateRegistrations(t *testing.T, etcd *etcdtest.Cluster, id string, ends fun
 	return client
 }
 
-// A node whose session has ended before its key was there, as on a machine that stalls,
-// registers with a new one,
+// A node whose session ended before it wrote its key, as on a machine that stalls, registers
+// with a new session.
 func TestASessionThatEndsBeforeTheRegistration(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -59,7 +60,7 @@ func TestASessionThatEndsBeforeTheRegistration(t *testing.T) {
 	}
 }
 
-// but does not try for ever.
+// A node whose sessions always end before it writes its key gives up at some point.
 func TestSessionsThatAlwaysEndBeforeTheRegistration(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -86,9 +87,9 @@ func TestSessionsThatAlwaysEndBeforeTheRegistration(t *testing.T) {
 	}
 }
 
-// The registration of a primary is lost alone, and both the answer to its new registration and
-// the revocation of that lease get lost. The key that it finds is its own, not that of a process
-// before it, and so is the leader key.
+// A primary loses only its registration. Then the answer to its new registration is lost, and
+// so is the revocation of that lease. The key that the primary finds is its own, not that of an
+// earlier process, and so is the leader key.
 func TestARegistrationLeavesItsOwnTermAlone(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -137,9 +138,9 @@ func TestARegistrationLeavesItsOwnTermAlone(t *testing.T) {
 	}
 }
 
-// What somebody wrote by hand to a node's key has no lease, so it would stay for ever. A
-// node whose key it is takes its place once another node with its id would have
-// written it anew.
+// A value that somebody wrote to a node's key by hand has no lease, so it would stay for ever.
+// The node replaces it after the time in which another node with its id would have written the
+// key again.
 func TestRegistrationsThatSomebodyWrote(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)

@@ -19,7 +19,7 @@ type renewal struct {
 	end metadata.Time
 }
 
-// read reads keys of a primary until stop is called, which returns what was answered.
+// read reads keys from a primary until stop is called, which returns the answered renewals.
 func (n *node) read(list []string) (stop func() []renewal) {
 	m, store, boot := n.master.Load(), n.Store(), clock.Boot()
 	ctx, cancel := context.WithCancel(n.net.t.Context())
@@ -44,9 +44,9 @@ func leaseEnd(store *metadata.Store, key string) metadata.Time {
 	return e.LeaseEnd()
 }
 
-// etcd stalls for almost a session TTL under readers. The primary answers nobody from its
-// serve window on, so no renewals pile up that only its memory has: whoever serves then
-// knows all but those of a moment before the silence.
+// etcd stalls for almost a session TTL while clients read. The primary stops answering when its
+// serve window has passed, so renewals that only it knows do not pile up. The node that serves
+// next knows all renewals but those of the last moment.
 func TestRenewalsWhileEtcdStalls(t *testing.T) {
 	t.Parallel()
 	for name, dies := range map[string]bool{"the primary lives": false, "the primary dies in it": true} {

@@ -22,7 +22,7 @@ func stateIn(dir string, every time.Duration) func(*promote.Config) {
 	return func(c *promote.Config) { c.StateDir, c.StateSaveInterval = dir, every }
 }
 
-// etcd elects a leader just when a node starts: it waits.
+// A node that starts while etcd elects a leader waits.
 func TestStartWhileEtcdElects(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -34,8 +34,8 @@ func TestStartWhileEtcdElects(t *testing.T) {
 	w.serving(a)
 }
 
-// copied returns a copy of a directory as it is now: what a node would find that was
-// killed at this moment.
+// copied returns a copy of a directory as it is now, as a node would find it after a kill at
+// this moment.
 func copied(t *testing.T, dir string) string {
 	t.Helper()
 	for {
@@ -68,8 +68,8 @@ func (n *node) has(keys ...string) {
 	}
 }
 
-// Nodes that all stop without a word come back with all that was acknowledged: from
-// their files, and the journal behind them. None needs a snapshot.
+// Nodes that are all killed come back with everything that was acknowledged: from their files,
+// and the journal after them. None needs a snapshot.
 func TestRestartOfEverything(t *testing.T) {
 	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
@@ -104,7 +104,7 @@ func TestRestartOfEverything(t *testing.T) {
 	}
 }
 
-// A lone node that is killed before its first interval is over loses nothing: it
+// A lone node that is killed before its first save interval has passed loses nothing, since it
 // saves once before there is a journal.
 func TestRestartBeforeTheFirstSave(t *testing.T) {
 	t.Parallel()
@@ -161,7 +161,7 @@ func TestRestartTakesOverItsKeys(t *testing.T) {
 	}
 }
 
-// kill ends a node that can tell nobody, and returns its directory as it was then.
+// kill ends a node as SIGKILL would, and returns its directory as it was then.
 func (w *cluster) kill(n *node, dir string) string {
 	w.t.Helper()
 	dir = copied(w.t, dir)
@@ -170,8 +170,8 @@ func (w *cluster) kill(n *node, dir string) string {
 	return dir
 }
 
-// keepsItsFile waits until a node says that only an operator can decide, and checks that
-// it keeps its state and serves nothing.
+// keepsItsFile waits until a node reports that only an operator can decide, and checks that it
+// keeps its state and does not serve.
 func (n *node) keepsItsFile(objects int64, why string) {
 	n.net.t.Helper()
 	waitFor(n.net.t, n.id+" to say that its state is from a file", func() bool {
@@ -184,8 +184,8 @@ func (n *node) keepsItsFile(objects int64, why string) {
 	}
 }
 
-// When etcd is wiped and all nodes restart, their files may be behind what was
-// acknowledged: they found nothing by themselves, and no empty journal either.
+// If etcd is wiped and all nodes restart, their files may lack acknowledged commits. So they
+// found no journal by themselves, not even an empty one.
 func TestWipeAndRestartOfEverything(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -211,7 +211,7 @@ func TestWipeAndRestartOfEverything(t *testing.T) {
 	}
 }
 
-// The numbers of a foreign journal fit those of a state file: it is no continuation.
+// A foreign journal whose term and sequence fit those of a state file is no continuation of it.
 func TestFileOfAnotherJournal(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -237,8 +237,8 @@ func TestFileOfAnotherJournal(t *testing.T) {
 	a.keepsItsFile(5, "of history")
 }
 
-// A file that is older than etcd's history and records reach: the node does not start
-// empty over it, and keeps it.
+// A node whose file is older than etcd's history and records does not start empty over it, and
+// keeps the file.
 func TestFileBehindACompaction(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -279,8 +279,9 @@ func expired(t *testing.T, etcd *etcdtest.Cluster, ttl time.Duration) {
 	})
 }
 
-// An etcd that compacts itself goes on with that while all nodes are down. What their files
-// lack is in records, which live until the files cover them, and not only for --events-ttl.
+// An etcd that compacts itself goes on compacting while all nodes are down. The commits that
+// their files lack are in records, which stay until the files cover them, not only for
+// --events-ttl.
 func TestRestartBehindAnEtcdThatCompactsItself(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -331,8 +332,8 @@ func TestRestartBehindAnEtcdThatCompactsItself(t *testing.T) {
 	}
 }
 
-// A file from which the records lead on, if not etcd's history, is as good as before. When
-// they are gone as well, the next one is due at once.
+// A file is useful as long as the records reach back to it, even if etcd's history does not.
+// When the records are gone as well, the next save is due at once.
 func TestFileFromWhichRecordsLeadOn(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -367,8 +368,8 @@ func TestFileFromWhichRecordsLeadOn(t *testing.T) {
 	waitFor(t, "the next file", func() bool { return a.Status().Saving.Saves > file.Saves })
 }
 
-// A node that restarts from its file while etcd is wiped asks the node that lives, which
-// it remembers: that one founds the journal anew, or this one if its file has more.
+// A node that restarts from its file while etcd is wiped asks the living node, which it
+// remembers. That one founds the journal anew, or this one if its file has more.
 func TestFileBesideALivingNode(t *testing.T) {
 	t.Parallel()
 	for name, ahead := range map[string]bool{"the file is behind": false, "the file is ahead": true} {
@@ -409,7 +410,7 @@ func TestFileBesideALivingNode(t *testing.T) {
 	}
 }
 
-// Without a directory that can be used a node serves as ever, and says so.
+// Without a usable state directory a node serves as usual, and reports the problem.
 func TestStateThatCannotBeSaved(t *testing.T) {
 	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
@@ -463,8 +464,8 @@ func TestRestartAfterAFounding(t *testing.T) {
 	w.serving(a, b).has(append(keys("k", 5), "l", "new")...)
 }
 
-// A node that is stopped while its etcd is compacted or defragmented saves its state all the
-// same, and ends in time.
+// A node that is stopped while its etcd is compacted or defragmented still saves its state, and
+// ends in time.
 func TestTheLastSaveDoesNotWaitForEtcd(t *testing.T) {
 	t.Parallel()
 	etcd, dir := etcdtest.Start(t), t.TempDir()

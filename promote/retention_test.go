@@ -17,8 +17,8 @@ import (
 	"github.com/understudy-store/understudy/promote"
 )
 
-// History is kept back to the oldest of the nodes' newest files. A node that is absent
-// for an hour keeps nothing back any more, and its position is deleted.
+// History is kept back to the oldest of the nodes' newest files. For a node that was absent for
+// an hour it is not kept any more, and the node's position is deleted.
 func TestRetention(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -67,8 +67,9 @@ func TestRetention(t *testing.T) {
 	}
 }
 
-// The journal's bound outweighs what an absent node's file needs: history goes beyond that
-// file. The primary saves its own state in time. The absent node comes back by a snapshot.
+// The bound of the journal takes precedence over what an absent node's file needs: history is
+// deleted beyond that file. The primary saves its own state in time. The absent node comes back
+// by a snapshot.
 func TestTheJournalsBoundOutweighsAnAbsentNode(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)

@@ -1,6 +1,6 @@
-// Package cli is what command lines of this project have in common: exit
-// statuses, errors of usage, advice on other errors, the flags --output and
-// --timeout, tables, and the search for the name that a misspelled one means.
+// Package cli has what the command lines of this project share: exit statuses, usage
+// errors, advice on other errors, the flags --output and --timeout, tables, and
+// suggestions for misspelled names.
 //
 // It must never know a command, nor call a node.
 package cli
@@ -91,22 +91,22 @@ func Misuse(err error) error {
 // An exitError ends a command with an exit status of its own.
 type exitError struct {
 	status int
-	err    error // nil if all is said
+	err    error // nil if there is nothing more to print
 }
 
 func (e exitError) Unwrap() error { return e.err }
 
 func (e exitError) Error() string { return fmt.Sprintf("exit status %d: %v", e.status, e.err) }
 
-// WithStatus ends a command with an exit status. An error is printed as always;
-// with nil nothing more is.
+// WithStatus returns an error that ends a command with an exit status. The program prints
+// err as any error; nil prints nothing.
 func WithStatus(status int, err error) error { return exitError{status, err} }
 
 // Misusef returns a fault of the command line.
 func Misusef(format string, args ...any) error { return misuseError{fmt.Errorf(format, args...)} }
 
-// Arguments takes from least to most arguments, which the text names; a most
-// below 0 sets no bound.
+// Arguments accepts from least to most arguments, which text describes; a negative most
+// sets no bound.
 func Arguments(least, most int, text string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch n := len(args); {
@@ -119,11 +119,11 @@ func Arguments(least, most int, text string) cobra.PositionalArgs {
 	}
 }
 
-// NoArguments refuses arguments, such as the value of a flag that stands apart.
+// NoArguments refuses arguments, such as a flag's value that is not attached with "=".
 var NoArguments = Arguments(0, 0, "no arguments; flags are written --name=value, also for true and false")
 
-// Group makes a command one that has commands below it. Without any of them it
-// prints its help, unless it does something itself.
+// Group gives a command subcommands. Called without one of them, the command prints its
+// help, unless it has a RunE of its own.
 func Group(cmd *cobra.Command, commands ...*cobra.Command) *cobra.Command {
 	if cmd.RunE == nil {
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }

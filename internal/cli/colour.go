@@ -7,11 +7,11 @@ import (
 	"github.com/rivo/uniseg"
 )
 
-// Good colours what works. As all colours, it is for people, adds to what the text says, and
-// comes only if standard output is a terminal, and neither NO_COLOR nor TERM=dumb is set.
+// Good colours what works. Colours appear only if standard output is a terminal and neither
+// NO_COLOR nor TERM=dumb is set, so the text must say the same without them.
 func Good(text string) string { return color.New(color.FgGreen).Sprint(text) }
 
-// Warn colours what works and should not stay so.
+// Warn colours what works but needs attention.
 func Warn(text string) string { return color.New(color.FgYellow).Sprint(text) }
 
 // Bad colours what does not work.
@@ -20,8 +20,8 @@ func Bad(text string) string { return color.New(color.FgRed).Sprint(text) }
 // Bold is for the heads of tables.
 func Bold(text string) string { return color.New(color.Bold).Sprint(text) }
 
-// shownWidth returns how many columns of a terminal a text takes: none for the codes of
-// colours and for marks on the letter before, two for Chinese, Japanese and Korean.
+// shownWidth returns how many columns a text takes on a terminal. Colour codes and combining
+// marks take none, Chinese, Japanese and Korean characters two.
 func shownWidth(text string) int { return uniseg.StringWidth(colours.ReplaceAllString(text, "")) }
 
 var colours = regexp.MustCompile("\x1b\\[[0-9;]*m")

@@ -10,8 +10,7 @@ import (
 	"github.com/understudy-store/understudy/errs"
 )
 
-// explain makes an error of a command a text for people that ends with what to do
-// about it.
+// explain returns the text of a command's error, followed by advice on what to do.
 func explain(err error, command string) string {
 	text := Numbered(err)
 	kind := errs.KindOf(err)
@@ -39,11 +38,11 @@ func explain(err error, command string) string {
 	return text
 }
 
-// lacksRole has what nodes say to those who lack a role.
+// lacksRole has parts of the messages that nodes send to callers without the needed role.
 var lacksRole = []string{"is for the role", "neither a certificate", "the token is unknown"}
 
-// Numbered is the text of an error with the C++ master's number beside the
-// name of its kind, and without the end of a context where a detail says more.
+// Numbered returns the text of an error, with the C++ master's number after the name of its
+// kind. It drops the text of a context's error if there is a detail.
 func Numbered(err error) string {
 	kind, text := errs.KindOf(err), err.Error()
 	var e *errs.Error
@@ -57,8 +56,8 @@ func Numbered(err error) string {
 	return strings.Replace(text, kind.String(), numbered, 1)
 }
 
-// saysMore reports whether an error of a node that could not be of service says itself
-// what to do. Where no node could, the status says more.
+// saysMore reports whether the error of a node that could not serve the call has its own
+// advice. If no node could, the status has better advice.
 func saysMore(text string) bool {
 	if strings.Contains(text, "no node serves") || strings.Contains(text, "no node answers") {
 		return false
@@ -67,13 +66,13 @@ func saysMore(text string) bool {
 	return slices.ContainsFunc([]string{"masterctl ", "try again", "ask again", "it again", "another one", "; start ", "; upgrade ", "; check ", "; see ", ": stop it", "--yes"}, says)
 }
 
-// advised is an error that says itself what to do about it.
+// advised is an error whose text already has advice.
 type advised struct{ error }
 
 func (a advised) Unwrap() error { return a.error }
 
-// Advised marks an error of a command that says itself what to do about it, so that no
-// advice on its kind follows.
+// Advised marks an error whose text already has advice, so that no advice on its kind is
+// added.
 func Advised(err error) error { return advised{err} }
 
 const seeStatus = "masterctl status shows which node serves and which could take over; if none answers, check --address or --etcd_endpoints"

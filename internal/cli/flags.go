@@ -20,13 +20,12 @@ const EnvPrefix = "UNDERSTUDY_"
 
 const defaultTimeout = 10 * time.Second
 
-// Flags are those of every command: how long it may take, and what it prints.
+// Flags are the flags of every command: how long it may take, and how it prints results.
 type Flags struct {
 	Timeout time.Duration
 	JSON    bool // print JSON, not tables
 	YAML    bool // print YAML, not tables
-	// Complete ends the reading of the command line before a command runs; may be
-	// nil.
+	// Complete completes the flags after parsing, before the command runs; may be nil.
 	Complete func(*pflag.FlagSet) error
 }
 
@@ -49,8 +48,8 @@ func (f *Flags) Run(cmd *cobra.Command, body func(context.Context) error) error 
 	return f.run(cmd, true, body)
 }
 
-// RunLong is Run for a command that has a time limit only if it is given one. Its error
-// says if that has passed.
+// RunLong is Run for a command that has no time limit unless --timeout is given. The error
+// says so if that limit passed.
 func (f *Flags) RunLong(cmd *cobra.Command, body func(context.Context) error) error {
 	return f.run(cmd, cmd.Flags().Changed("timeout"), func(ctx context.Context) error {
 		err := body(ctx)

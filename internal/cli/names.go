@@ -10,9 +10,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// FlagError is for cobra's SetFlagErrorFunc: it adds to the error for an unknown
-// flag the known flag next to it. A flag with one dash, which Mooncake's master
-// takes, is found too.
+// FlagError is for cobra's SetFlagErrorFunc: it adds the most similar known flag to the error
+// for an unknown one. It also recognises flags with one dash, as Mooncake's master takes them.
 func FlagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
@@ -30,8 +29,8 @@ func FlagError(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("%w; %s --help lists all flags", err, cmd.CommandPath())
 }
 
-// Nearest returns what the known spelling nearest to a name stands for, or
-// nothing if none is near. The keys are the spellings. '_' and '-' are the same.
+// Nearest returns the value of the spelling that is most similar to a name, or "" if none is
+// similar. The keys of the map are the spellings. '_' and '-' are the same.
 func Nearest(name string, spellings map[string]string) string {
 	same := func(s string) string { return strings.ReplaceAll(s, "-", "_") }
 	best, least := "", max(2, len(name)/3)+1

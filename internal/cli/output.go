@@ -50,7 +50,7 @@ func (t *Table) End() {
 	}
 }
 
-// Days is a duration for people: in days, if it is some.
+// Days returns a duration for people: in days, if it is a whole number of them.
 func Days(d time.Duration) string {
 	const day = 24 * time.Hour
 	if d < day || d%day != 0 {
@@ -76,8 +76,8 @@ func Count[N int | int64 | uint64](n N) string { return humanize.Comma(int64(n))
 // Millis returns a number of milliseconds as a duration.
 func Millis[N int64 | uint64](ms N) time.Duration { return time.Duration(ms) * time.Millisecond }
 
-// Key writes a key for people: quoted if it could be taken for something else on a
-// terminal, such as a second line.
+// Key returns a key for people: quoted if it is empty or has characters that do not print,
+// such as a newline.
 func Key(key string) string {
 	if key == "" || strings.ContainsFunc(key, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(key)

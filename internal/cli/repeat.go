@@ -16,10 +16,10 @@ import (
 // clearScreen moves a terminal's cursor home and clears what is there.
 const clearScreen = "\x1b[H\x1b[2J"
 
-// Repeat runs the body of a command again and again, until Ctrl-C or after so many
-// rounds; 0 for no bound. A terminal shows the newest result only. A round that fails is
-// reported, and the next one tries again; its error is returned if it is the last one, or its
-// exit status if --timeout ends the rounds.
+// Repeat runs the body of a command every interval, until Ctrl-C or for a number of rounds; 0
+// sets no bound. A terminal shows only the newest result. A round that fails is reported, and
+// the next one tries again. Repeat returns the error of the last round, or its exit status if
+// --timeout ends the rounds.
 func (f *Flags) Repeat(cmd *cobra.Command, interval time.Duration, rounds int, body func(context.Context) error) error {
 	if interval < 100*time.Millisecond {
 		return Misusef("--interval is %v: it must be at least 100ms", interval)
@@ -32,9 +32,9 @@ func (f *Flags) Repeat(cmd *cobra.Command, interval time.Duration, rounds int, b
 		before = clearScreen
 	}
 	return f.run(cmd, cmd.Flags().Changed("timeout"), func(ctx context.Context) error {
-		var last error // the exit status of the round before
+		var last error // carries the exit status of the last round
 		for round := 1; ; round++ {
-			var page bytes.Buffer // so that a screen does not flicker
+			var page bytes.Buffer // printed at once, so that a screen does not flicker
 			cmd.SetOut(&page)
 			err := f.Run(cmd, body)
 			switch {
@@ -70,8 +70,8 @@ func (f *Flags) Repeat(cmd *cobra.Command, interval time.Duration, rounds int, b
 	})
 }
 
-// unlessInterrupted returns the error of the last round if the time limit has ended the
-// rounds, and none for Ctrl-C: that is how watching ends.
+// unlessInterrupted returns the error of the last round if the time limit has passed. For
+// Ctrl-C, which is the normal end of watching, it returns nil.
 func unlessInterrupted(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return err

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// writeYAML writes a value as encoding/json sees it, as YAML. A library for this
-// would add half a megabyte to the program.
+// writeYAML writes a value as YAML, with the fields that encoding/json would write. A library
+// for this would add half a megabyte to the program.
 func writeYAML(w io.Writer, v any) error {
 	var text, out bytes.Buffer
 	e := json.NewEncoder(&text)

@@ -5,9 +5,8 @@
 //
 // A setting is declared once, as a row in settings.go: names, default, range and
 // meaning. Flags, help, environment names, file keys, messages and the table in
-// the documentation follow from it. Names are those of Mooncake Store's master
-// where it has the setting; names of its that Understudy does not use stand in
-// unused.go.
+// the documentation follow from it. Where Mooncake Store's master has a setting, its
+// name is used here; unused.go lists the names that Understudy does not use.
 //
 // The package never opens a socket, starts a goroutine, logs or keeps state of
 // its own; the only file it reads is the one that --config_path names.
@@ -28,8 +27,8 @@ import (
 	"github.com/understudy-store/understudy/promote"
 )
 
-// What a node tries to be first. It comes from the program's name and is no
-// setting: after the start both programs are the same.
+// The role that a node tries to take first. It comes from the program's name and is no
+// setting: after the start both programs behave alike.
 const (
 	Primary = promote.Primary // cmd/master: it serves if no other node does, else it follows
 	Standby = promote.Standby // cmd/standby: it follows, and never starts a cluster by itself
@@ -61,7 +60,7 @@ type Config struct {
 	origins map[string]string
 }
 
-// Default is the configuration of a node to which nothing was given.
+// Default returns the configuration of a node without any settings.
 func Default(role promote.Role) Config {
 	c := Config{Role: role}
 	for _, s := range settings(&c) {
@@ -112,8 +111,9 @@ type Mooncake struct {
 	NoOrders   bool               // --mooncake-no-orders
 }
 
-// Allows returns from where Mooncake's protocol is taken, which has neither encryption nor
-// identities: from everywhere unless TLS is required.
+// Allows reports whether Mooncake's clients may connect from an address. Their protocol has
+// neither encryption nor identities. Without --mooncake-allow they may connect from everywhere,
+// unless TLS is required.
 func (c Config) Allows(a netip.Addr) bool {
 	if len(c.Mooncake.Allow) == 0 {
 		return !c.Security.OnlyTLS()
@@ -198,7 +198,8 @@ type Journal struct {
 	QueueBytes int64          // --journal-queue-bytes
 }
 
-// JournalCompact says whether nodes compact etcd's history: the owner of an embedded etcd, else the primary (design §4).
+// JournalCompact says whether a node compacts etcd's history: the owner of an embedded etcd,
+// or else the primary (design §4).
 type JournalCompact string
 
 // The ways to compact.
@@ -220,7 +221,7 @@ type Lease struct {
 	FullSyncInterval time.Duration // --full-sync-interval
 }
 
-// Eviction says when the primary makes room, and what goes (design §7).
+// Eviction says when the primary makes room, and which objects it evicts (design §7).
 type Eviction struct {
 	Policy          EvictionPolicy // --eviction-policy
 	HighWatermark   float64        // --eviction_high_watermark_ratio
@@ -263,7 +264,7 @@ type Storage struct {
 	Replication        Replication
 }
 
-// Replication holds which objects get another replica in memory as they are read often.
+// Replication says which objects get another replica in memory because they are read often.
 type Replication struct {
 	Mode     ReplicationMode // --dynamic_replication_mode
 	Window   time.Duration   // --dynamic_replication_heat_window_seconds
@@ -271,7 +272,7 @@ type Replication struct {
 	Replicas int             // --dynamic_replication_max_memory_replicas
 }
 
-// ReplicationMode says what becomes of objects that are read often.
+// ReplicationMode says what the primary does with objects that are read often.
 type ReplicationMode string
 
 // The modes.
@@ -281,7 +282,7 @@ const (
 	ReplicationEnforce ReplicationMode = "enforce"
 )
 
-// Promotion holds what is copied from clients' SSDs to memory.
+// Promotion says which objects are copied from clients' SSDs to memory.
 type Promotion struct {
 	On           bool // --promotion_on_hit
 	Threshold    int  // --promotion_admission_threshold
@@ -289,7 +290,7 @@ type Promotion struct {
 	PerHeartbeat int  // --promotion_max_per_heartbeat
 }
 
-// Tenants is whether clients have tenants, and their quotas.
+// Tenants says whether keys belong to tenants, and where the tenants' quotas come from.
 type Tenants struct {
 	Enabled       bool           // --enable_multi_tenants
 	Connector     QuotaConnector // --tenant_quota_connector_type
@@ -318,12 +319,12 @@ const (
 	// AllocateSSDFreeRatioFirst tries those of a sample first whose owners' SSDs are
 	// emptier.
 	AllocateSSDFreeRatioFirst AllocationStrategy = "ssd_free_ratio_first"
-	// Mooncake's other one is taken for AllocateRandom.
+	// allocateCXL is Mooncake's other strategy. It is accepted, and means AllocateRandom.
 	allocateCXL AllocationStrategy = "cxl"
 )
 
-// Peers is what callers may have, all together and each. A peer is an address, or with
-// roles an identity.
+// Peers bounds what all callers together, and each peer, may have. A peer is an address, or an
+// identity where callers have roles.
 type Peers struct {
 	Clients  int     // --max-clients
 	Segments int     // --max-segments
@@ -356,11 +357,11 @@ func (s Security) TLS() bool { return s.Cert != "" }
 // OnlyTLS reports whether callers without TLS are refused.
 func (s Security) OnlyTLS() bool { return s.TLS() && s.Required }
 
-// Node are the files of the node itself.
+// Node returns the files of the node's own certificate.
 func (s Security) Node() certs.Files { return certs.Files{CA: s.CA, Cert: s.Cert, Key: s.Key} }
 
-// Etcd are the files for an etcd that is not embedded. With https and none of their own
-// they are those of the node.
+// Etcd returns the certificate files for an etcd that is not embedded. For https endpoints
+// without --etcd-ca, --etcd-cert and --etcd-key they are the node's own.
 func (c Config) Etcd() certs.Files {
 	own := certs.Files{CA: c.Security.EtcdCA, Cert: c.Security.EtcdCert, Key: c.Security.EtcdKey}
 	if !own.Given() && c.HA.encrypted() {
@@ -374,8 +375,8 @@ func (h HA) encrypted() bool {
 	return slices.ContainsFunc(h.EtcdEndpoints, func(e string) bool { return strings.HasPrefix(e, "https://") })
 }
 
-// KVEvents says whether changes of keys are kept for subscribers, and how they are
-// published.
+// KVEvents says whether a node keeps changes of keys for subscribers, and how it publishes
+// them.
 type KVEvents struct {
 	Enabled   bool   // --enable_kv_events
 	Endpoint  string // --kv_events_bind_endpoint
@@ -385,7 +386,7 @@ type KVEvents struct {
 	Capacity  int    // --kv_events_queue_capacity
 }
 
-// Backend is the owner of the cache in events.
+// Backend returns the id of the cache in events: --kv_events_backend_id, or the cluster's id.
 func (k KVEvents) Backend(cluster string) string { return cmp.Or(k.BackendID, cluster) }
 
 // Log holds what the node writes to standard error.
@@ -395,7 +396,7 @@ type Log struct {
 	Metrics bool      // --enable_metric_reporting
 }
 
-// Debug is what looks into a running node.
+// Debug has the settings for looking into a running node.
 type Debug struct {
 	TraceEndpoint string  // --trace-endpoint
 	TraceRatio    float64 // --trace-ratio

@@ -27,7 +27,7 @@ func (f *Fault) Error() string {
 	return fmt.Sprintf("%s = %q (%s): %s", oneLine(f.Name), f.Value, f.Origin, f.Problem)
 }
 
-// oneLine quotes a name that somebody made up of more than plain characters.
+// oneLine quotes a name that has other than plain characters, so that it fits on a line.
 func oneLine(name string) string {
 	if quoted := strconv.Quote(name); quoted != `"`+name+`"` {
 		return quoted
@@ -59,9 +59,8 @@ func (f Faults) Unwrap() []error {
 	return list
 }
 
-// Warning is something that a user should know and that stops nothing: its
-// Problem says what follows from the value, and what to do if that is not
-// wanted. The caller logs each once.
+// Warning is a remark that does not keep the node from starting. Its Problem says what
+// follows from the value, and what to do if that is not wanted. The caller logs each once.
 type Warning Fault
 
 func (w Warning) String() string { return (*Fault)(&w).Error() }

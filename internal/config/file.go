@@ -14,8 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// fileContent is what stands in a file: values, and the lines of the names at
-// its top.
+// fileContent is the content of a file: values, and the lines of the top-level names.
 type fileContent struct {
 	values map[string]any
 	lines  map[string]int
@@ -23,8 +22,8 @@ type fileContent struct {
 
 var errNoNames = errors.New("must hold names with their values, such as rpc_port: 50051")
 
-// parseYAML reads a YAML file. A second document is an error, so that nobody
-// takes it for used. Errors name the line.
+// parseYAML reads a YAML file. A second document is an error, since it would be ignored.
+// Errors name the line.
 func parseYAML(b []byte) (f fileContent, err error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(b))
 	var doc, second yaml.Node
@@ -57,8 +56,8 @@ func parseYAML(b []byte) (f fileContent, err error) {
 	return f, fmt.Errorf("line %d: a second document begins, of which nothing would be used; put all settings into one", second.Line)
 }
 
-// parseJSON reads a JSON file. A name that is there twice is an error, so that
-// nobody takes the first value for used. Errors name the line.
+// parseJSON reads a JSON file. A duplicate name is an error, since its first value would be
+// ignored. Errors name the line.
 func parseJSON(b []byte) (f fileContent, err error) {
 	lineAt := func(offset int64) int { return 1 + bytes.Count(b[:offset], []byte("\n")) }
 	var syntax *json.SyntaxError
@@ -94,8 +93,8 @@ func parseJSON(b []byte) (f fileContent, err error) {
 	return f, nil
 }
 
-// flat gives each name inside another the names of both, with a dot. No setting
-// has such a name, and the message about it says where it stands.
+// flat joins the names of nested values with dots. No setting has such a name, so it becomes
+// a fault whose message shows the place.
 func flat(values map[string]any) map[string]any {
 	all := map[string]any{}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
@@ -110,9 +109,9 @@ func flat(values map[string]any) map[string]any {
 	return all
 }
 
-// asText writes a value from any source as its flag would have it. It reports
-// false for a value that no flag can have. A name without a value is empty text.
-// Only for a setting that is a list may the value be one.
+// asText returns a value from any source as a flag would have it. It reports false for a
+// value that no flag can have. A name without a value is empty text. The value may be a list
+// only if list says that the setting is one.
 func asText(v any, list bool) (text string, ok bool) {
 	switch v := v.(type) {
 	case nil:

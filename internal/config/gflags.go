@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// maxFlagFiles bounds the files of flags that one command line names, with those
-// that they name.
+// maxFlagFiles bounds the files of flags that one command line names, directly or through
+// other such files.
 const maxFlagFiles = 16
 
 // GFlags rewrites a command line of gflags, which Mooncake's master has, to one that
@@ -29,8 +29,8 @@ func GFlags(flags *pflag.FlagSet, args []string) (list, ignored []string, err er
 
 const undefok = "--undefok="
 
-// dropUndefined takes from rewritten flags the lists of names that may be unknown, and
-// those flags of them that are. Like gflags, it takes no value that stands apart.
+// dropUndefined removes --undefok from rewritten flags, and the unknown flags that it names.
+// Like gflags, it does not remove a value in the next argument.
 func dropUndefined(flags *pflag.FlagSet, args []string) (kept, ignored []string) {
 	end := slices.Index(args, "--")
 	if end < 0 {
@@ -44,7 +44,7 @@ func dropUndefined(flags *pflag.FlagSet, args []string) (kept, ignored []string)
 			}
 		}
 	}
-	kept = make([]string, 0, len(args)) // for cobra, nil stands for the arguments of the process
+	kept = make([]string, 0, len(args)) // not nil, which cobra replaces by the arguments of the process
 	for _, arg := range args[:end] {
 		name, _, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
 		switch {
@@ -95,7 +95,7 @@ func gflags(flags *pflag.FlagSet, args []string, files *int) ([]string, error) {
 	return list, nil
 }
 
-// isShort reports whether an argument is -h or -v, and not the level of verbosity.
+// isShort reports whether an argument is -h or -v, and not gflags' -v with a level.
 func isShort(arg string, next []string) bool {
 	if arg == "-v" && len(next) > 0 {
 		_, err := strconv.Atoi(next[0])
@@ -153,8 +153,8 @@ func flagFiles(flags *pflag.FlagSet, paths string, files *int) (list []string, e
 	return list, nil
 }
 
-// lacksValue reports whether a line names a flag that would take the next argument,
-// which is not its own, for its value.
+// lacksValue reports whether a line of a file has a flag without its value, so that the flag
+// would take the next argument instead.
 func lacksValue(flags *pflag.FlagSet, line string) bool {
 	f := flags.Lookup(strings.TrimLeft(line, "-"))
 	return f != nil && f.NoOptDefVal == "" || slices.Contains([]string{"flagfile", "undefok"}, strings.TrimLeft(line, "-"))

@@ -54,15 +54,14 @@ func (f *rawFlag) Set(s string) error { f.text = s; return nil }
 func (f *rawFlag) String() string     { return f.text }
 func (f *rawFlag) Type() string       { return f.kind }
 
-// Load returns the configuration of a node that tries to be role first: what the
-// parsed flags, the environment (as os.Environ gives it) and the file they name
-// make together. Flags win over the environment, that wins over the file, and
-// the file over the defaults. The error is a Faults with everything that is
-// wrong; the warnings are returned with an error too.
+// Load returns the configuration of a node that first tries to take a role, from parsed flags,
+// the environment (as os.Environ returns it), and the file that they name. Flags override the
+// environment, which overrides the file, which overrides the defaults. The error is a Faults
+// with everything that is wrong. Load returns warnings also with an error.
 //
-// Unknown names are faults in the file and, with cli.EnvPrefix, in the environment;
-// unknown flags were refused by pflag already (see cli.FlagError). Variables that
-// Kubernetes sets for a Service whose name begins with "understudy" are none.
+// Unknown names in the file are faults, and so are unknown variables that begin with
+// cli.EnvPrefix, except those that Kubernetes sets for a Service whose name begins with
+// "understudy". pflag has refused unknown flags before (see cli.FlagError).
 func Load(role promote.Role, flags *pflag.FlagSet, environ []string) (Config, []Warning, error) {
 	cfg := Default(role)
 	l := &loader{names: knownNames(), given: map[string]given{}}
@@ -114,11 +113,11 @@ func (l *loader) listenOnInterface(cfg *Config) {
 // given is a value as some source wrote it.
 type given struct {
 	text, origin string
-	file         bool // it stands in the file
+	file         bool // it comes from the file
 }
 
-// loader collects what the sources give, the strongest source first, and turns
-// it into fields, faults and warnings.
+// loader collects the values of all sources, the strongest source first, and turns them into
+// fields, faults and warnings.
 type loader struct {
 	names    names
 	given    map[string]given // by canonical name
@@ -212,7 +211,7 @@ func (l *loader) readFile() {
 	l.read(values, from)
 }
 
-// read takes over what one source gives, unless a stronger one gave it before.
+// read takes the values of one source, except those that a stronger source has given.
 func (l *loader) read(values map[string]any, from func(name string) given) {
 	here := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(values)) {

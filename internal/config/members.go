@@ -14,7 +14,7 @@ func (h HA) asksForMembers() bool { return h.ClusterInit || len(h.Join) > 0 }
 const peerPort = 2380
 
 // PeerAddress returns the host:port at which the other members reach the etcd of this node.
-// Resolve does not change it: what the rules have judged is what is served.
+// Resolve does not change it, so the node listens on the address that the rules checked.
 func (c Config) PeerAddress() string {
 	if c.HA.EtcdPeerListen != "" {
 		return c.HA.EtcdPeerListen
@@ -22,7 +22,7 @@ func (c Config) PeerAddress() string {
 	return hostPort(c.advertiseHost(c.Listen.RPCAddress), peerPort)
 }
 
-// memberRules are about an etcd with a member in each node.
+// memberRules returns the rules for an etcd with a member in each node.
 func memberRules(c *Config) []rule {
 	h, s, peers := c.HA, c.Security, hostOf(c.PeerAddress())
 	members := h.Members()

@@ -10,14 +10,14 @@ import (
 	"github.com/understudy-store/understudy/promote"
 )
 
-// apply writes what was given into the fields. It warns of names that are
-// accepted only.
+// apply writes the given values into the fields. It warns of names that are accepted without
+// effect.
 func (l *loader) apply(cfg *Config) {
 	for _, s := range settings(cfg) {
 		g, ok := l.given[s.name()]
 		switch {
 		case !ok:
-		case !utf8.ValidString(g.text): // such a name in an answer would break every answer
+		case !utf8.ValidString(g.text): // a name that is not UTF-8 would break every answer that holds it
 			l.fault(s.name(), g, "must be text in UTF-8")
 		case !s.set(g.text):
 			l.fault(s.name(), g, "must be "+s.Allowed)
@@ -37,8 +37,8 @@ func (l *loader) apply(cfg *Config) {
 	}
 }
 
-// judge checks the fields together, once each stands for itself. It leaves out
-// rules about a faulty setting, which still has its default.
+// judge checks the rules between fields, after each was checked alone. It skips rules about a
+// faulty setting, since that still has its default.
 func (l *loader) judge(cfg *Config) {
 	faulty := map[string]bool{}
 	for _, f := range l.faults {
@@ -71,7 +71,7 @@ const alone = "this is a lone primary without a journal or standbys, and a resta
 type rule struct {
 	names string // the settings involved; a broken rule is reported under the first
 	holds bool
-	text  string // what must hold, or for advice what follows from its breach
+	text  string // what must hold; for advice, what follows if it does not
 }
 
 func rules(c *Config) []rule {
@@ -103,7 +103,7 @@ func rules(c *Config) []rule {
 	}...)
 }
 
-// advice is rules whose breach is possible and seldom meant.
+// advice returns rules that a configuration may break, but seldom on purpose.
 func advice(c *Config) []rule {
 	// Nobody else can follow this node.
 	local := c.HA.Embedded() && loopback(hostOf(c.HA.EtcdListen)) && (!c.HA.Members() || loopback(hostOf(c.PeerAddress())))
@@ -157,12 +157,12 @@ func securityRules(c *Config) []rule {
 	}
 }
 
-// portRules are broken by a node that would take a port twice, which would look
-// as if another program had it.
+// portRules returns rules that two listeners of a node have different ports. If they had not,
+// it would look as if another program had the port.
 func portRules(c *Config) (rules []rule) {
 	type listener struct{ setting, address string }
 	listeners := []listener{{"rpc_port", c.Listen.RPC()}, {"metrics_port", c.Listen.HTTP()}}
-	if c.HA.Witness { // which has no gRPC
+	if c.HA.Witness { // a witness has no gRPC
 		listeners = listeners[1:]
 	}
 	if c.Listen.Metadata {

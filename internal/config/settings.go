@@ -37,8 +37,8 @@ type Section struct {
 	Settings []Setting
 }
 
-// Where a setting comes from, as the documentation says it. Mooncake's is the
-// C++ master of August 2026.
+// The origins of settings, as the documentation names them. Mooncake's are those of the C++
+// master of August 2026.
 const (
 	mooncake   = "Mooncake"
 	understudy = "Understudy"
@@ -335,8 +335,8 @@ func otherSections(c *Config) []Section {
 	}
 }
 
-// Shared returns the settings that should be alike on all nodes, because those of the
-// primary hold: by name, where they are not the default.
+// Shared returns the settings that should be the same on all nodes, because those of the
+// primary apply: those that differ from the default, by name.
 func (c Config) Shared() map[string]string {
 	sharedSections := []string{"Leases and pins", "Eviction", "Puts, clients and placement", "Tenants", "KV events"}
 	ofEachNode := []string{"full-sync-interval", "tenant_quota_connector_type", "tenant_quota_connector_uri", "kv_events_bind_endpoint"}
@@ -355,8 +355,8 @@ func (c Config) Shared() map[string]string {
 	return shared
 }
 
-// YAML is the effective configuration as a file that --config_path takes, each
-// value with where it came from. A setting that is empty is left out.
+// YAML returns the effective configuration as a file for --config_path, with the origin of
+// each value. It leaves out empty settings.
 func (c Config) YAML() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)

@@ -7,11 +7,10 @@ import (
 	"strings"
 )
 
-// Unused returns the names that Mooncake's master has and Understudy does not
-// use, as settings without a field whose Usage says why. They are accepted, so that
-// a file written for Mooncake loads. A value that asks for something is named in a
-// warning; its default there, which asks for nothing, is not. Refused is only what
-// would do harm.
+// Unused returns the names that Mooncake's master has and Understudy does not use, as
+// settings without a field; their Usage says why. They are accepted, so that a file written
+// for Mooncake loads. A value that asks for something gets a warning; Mooncake's default,
+// which asks for nothing, does not. Only values that would do harm are refused.
 func Unused() (list []Setting) {
 	for _, row := range unused {
 		for names := range strings.FieldsSeq(row.names) {
@@ -24,7 +23,7 @@ func Unused() (list []Setting) {
 	return list
 }
 
-// asksFor reports whether a text asks for something that is not there.
+// asksFor reports whether a text asks for something that Understudy does not have.
 func (s *Setting) asksFor(text string) bool {
 	if on, ok := parseBool(text); ok && s.Kind == boolKind {
 		text = strconv.FormatBool(on)
@@ -41,7 +40,7 @@ var (
 	}}
 )
 
-// only is the one value that does no harm.
+// only accepts the one value that does no harm.
 func only(word string) value {
 	return value{Allowed: cmp.Or(word, "empty"), set: func(s string) bool { return s == word }}
 }

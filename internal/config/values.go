@@ -40,7 +40,7 @@ type value struct {
 	set func(text string) bool
 	// String is the field as text; set accepts it.
 	String func() string
-	// neutral are the texts that ask for nothing, of a name that is not used.
+	// neutral are the texts that ask for nothing, for a name that is not used.
 	neutral []string
 }
 
@@ -132,8 +132,8 @@ func size(p *int64, low, high int64) value {
 	return bind(p, "size", allowed, parse, formatSize)
 }
 
-// sizeUpTo is a size of which more than high counts as high: as no limit, all that
-// 64 bits hold is given.
+// sizeUpTo is a size that is capped at high: users give the largest 64-bit number for no
+// limit.
 func sizeUpTo(p *int64, high int64) value {
 	v := size(p, 0, high)
 	bounded := v.set
@@ -200,15 +200,15 @@ func wholeSeconds(p *time.Duration, low time.Duration) value {
 	return span(p, "a duration in whole seconds such as 1m30s", low, "", time.Second)
 }
 
-// span is a multiple of step from low to maxDuration. A number without a unit has
-// the given one; it is refused if none is given.
+// span is a multiple of step from low to maxDuration. A number without a unit has unit; if
+// unit is empty, it is refused.
 func span(p *time.Duration, form string, low time.Duration, unit string, step time.Duration) value {
 	parse := func(s string) (time.Duration, bool) {
 		if _, err := strconv.Atoi(s); err == nil {
 			s += unit
 		}
 		d, err := time.ParseDuration(s)
-		return d.Truncate(time.Millisecond), err == nil && within(low, maxDuration)(d) && d%step == 0 // more is not in the journal
+		return d.Truncate(time.Millisecond), err == nil && within(low, maxDuration)(d) && d%step == 0 // the journal holds no finer time
 	}
 	allowed := fmt.Sprintf("%s, from %s to %s", form, formatDuration(low), formatDuration(maxDuration))
 	return bind(p, "duration", allowed, parse, formatDuration)
@@ -289,8 +289,8 @@ func hosts(p *[]string) value {
 	return list(p, "host names without ports, separated by ','", ",", parse, plain)
 }
 
-// list is items that are read separated by ';' or ',' and written with the
-// separator. Blank ones do not count.
+// list is a list of items. It is read with ';' or ',' between them and written with
+// separator. Blank items are ignored.
 func list[T any](p *[]T, allowed, separator string, parse func(string) (T, bool), format func(T) string) value {
 	parseAll := func(s string) (items []T, ok bool) {
 		for text := range strings.FieldsFuncSeq(s, func(r rune) bool { return r == ';' || r == ',' }) {

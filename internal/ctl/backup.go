@@ -81,16 +81,16 @@ objects, only where they are: it is of use as long as the hosts keep their memor
 	return cmd
 }
 
-// toSave returns the node of an id, or the one whose state is saved if none is given:
-// of those that hold a complete one, the standby that has come furthest.
+// toSave returns the node with an id. Without an id it prefers, of the nodes whose state is
+// complete, a standby, and the one that has applied most.
 func (ns nodes) toSave(id string) (*node, error) {
 	if id != "" {
 		return ns.choose(id)
 	}
-	worth := func(n *node) int { // what counts more stands first
+	worth := func(n *node) int { // a node with a higher worth is preferred
 		switch {
 		case !n.status.GetJournal().GetComplete():
-			return 0 // it says why it has none
+			return 0 // its answer to Backup says why it has no state
 		case n.status.GetNode().GetRole() == pb.Role_ROLE_PRIMARY:
 			return 1
 		}
@@ -101,9 +101,9 @@ func (ns nodes) toSave(id string) (*node, error) {
 	}), nil
 }
 
-// acknowledged returns the sequence that holds all that was acknowledged when the nodes were
-// asked. If the primary did not answer, that is the head that they saw last, and its id comes
-// with it.
+// acknowledged returns a sequence up to which the journal holds all that was acknowledged
+// when the nodes were asked. If the primary did not answer, it returns the newest head that
+// the others saw, and the id of the primary as away.
 func (ns nodes) acknowledged() (sequence uint64, away string) {
 	if primary := ns.primary(); primary != nil {
 		return primary.status.GetState().GetSequence(), ""
@@ -123,7 +123,7 @@ func (n *node) reach(ctx context.Context, sequence uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	_, err := n.admin.Digest(ctx, &pb.DigestRequest{Sequence: sequence})
-	if err != nil && errs.KindOf(adminError(err)) != errs.InvalidParams { // it is far beyond that already
+	if err != nil && errs.KindOf(adminError(err)) != errs.InvalidParams { // the node is far beyond that sequence and forgot its digest
 		return readError(err)
 	}
 	return nil

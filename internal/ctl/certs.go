@@ -19,7 +19,7 @@ import (
 	"github.com/understudy-store/understudy/internal/security/certs"
 )
 
-// secrecy is how nodes are called; nil for plain text.
+// secrecy returns the TLS settings for calls to nodes; nil for plain text.
 func (f *Flags) secrecy() (*tls.Config, error) {
 	return clientTLS(f.tls, "--tls-ca, --tls-cert, --tls-key")
 }
@@ -38,7 +38,7 @@ func clientTLS(files certs.Files, flags string) (*tls.Config, error) {
 	return s.Client(), nil
 }
 
-// token returns the token that says who calls; empty for none.
+// token returns the token that identifies the caller; empty for none.
 func (f *Flags) token() (string, error) {
 	if f.tokenFile == "" {
 		return "", nil
@@ -53,7 +53,7 @@ func (f *Flags) token() (string, error) {
 	return strings.TrimSpace(string(b)), nil
 }
 
-// etcdAccess is how etcd is called at endpoints.
+// etcdAccess returns the credentials for etcd at endpoints.
 func (f *Flags) etcdAccess(endpoints []string) (access etcdclient.Access, err error) {
 	files := f.etcdTLS
 	if !files.Given() && slices.ContainsFunc(endpoints, func(e string) bool { return strings.HasPrefix(e, "https://") }) {

@@ -20,7 +20,7 @@ type completer = func(cmd *cobra.Command, args []string, begun string) ([]string
 
 func completeFlag(cmd *cobra.Command, name string, c completer) {
 	if err := cmd.RegisterFlagCompletionFunc(name, c); err != nil {
-		panic(err) // the flag is not there
+		panic(err) // there is no such flag
 	}
 }
 
@@ -35,8 +35,8 @@ func fileNames(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirec
 	return nil, cobra.ShellCompDirectiveDefault
 }
 
-// offer completes to what the nodes say, without what is given already; to nothing if
-// they do not answer.
+// offer completes to names that the nodes report, except those given already; to nothing if
+// no node answers.
 func (f *Flags) offer(cmd *cobra.Command, args []string, names func(context.Context, nodes) []string) ([]string, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), completeTimeout)
 	defer cancel()
@@ -65,7 +65,7 @@ func (f *Flags) completeNodes(cmd *cobra.Command, args []string, _ string) ([]st
 
 func (f *Flags) completeMembers(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	return f.offer(cmd, args, func(_ context.Context, all nodes) (names []string) {
-		if len(args) > 0 { // they take one
+		if len(args) > 0 { // these commands take one argument
 			return nil
 		}
 		for _, m := range all.members() {

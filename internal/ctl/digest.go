@@ -53,8 +53,8 @@ does not answer is shown as such.`,
 	}
 }
 
-// digests asks for the digest at the newest sequence of the primary, or of the
-// node that stands in for it.
+// digests asks all nodes for the digest at the newest sequence of the primary, or of the
+// best node if none is primary.
 func (ns nodes) digests(ctx context.Context) (digestResult, error) {
 	first := ns.best()
 	at, err := first.admin.Digest(ctx, &pb.DigestRequest{})
@@ -93,7 +93,7 @@ func (ns nodes) digests(ctx context.Context) (digestResult, error) {
 func digestTable(w io.Writer, d *digestResult) {
 	t := cli.NewTable(w, "NODE", "ADDRESS", "DIGEST")
 	for _, n := range d.Nodes {
-		t.Row(cli.Or(n.NodeID), n.Address, n.Digest+n.Error) // it has one of them
+		t.Row(cli.Or(n.NodeID), n.Address, n.Digest+n.Error) // one of the two is empty
 	}
 	t.End()
 	verdict := "equal"

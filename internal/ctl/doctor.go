@@ -15,7 +15,7 @@ import (
 // Verdicts of a check.
 const (
 	fine  = "ok"
-	warns = "warn" // it works, and should not stay so
+	warns = "warn" // it works, but needs attention
 	bad   = "bad"  // something does not work, or is about to
 )
 

@@ -51,7 +51,7 @@ func (f *Flags) checkEtcd(ctx context.Context, d *diagnosis, all nodes, keep lim
 		}
 	}
 	if len(versions) == 0 {
-		return // none answers
+		return // no member answers
 	}
 	if len(versions) > 1 {
 		d.add("etcd version", warns, "end the upgrade of etcd", "its members have different ones: %s", strings.Join(versions, ", "))
@@ -62,7 +62,7 @@ func (f *Flags) checkEtcd(ctx context.Context, d *diagnosis, all nodes, keep lim
 	d.checkLatency(ctx, c, journal.NewLayout(f.prefix, f.clusterID), keep)
 }
 
-// statuses asks all members at once how they are.
+// statuses asks all members for their status, at the same time.
 func statuses(ctx context.Context, c *clientv3.Client, endpoints []string) ([]*clientv3.StatusResponse, []error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -75,9 +75,9 @@ func statuses(ctx context.Context, c *clientv3.Client, endpoints []string) ([]*c
 	return answers, failures
 }
 
-// vouches returns the node that uses a member alone and has got answers from it just now;
-// nil if there is none, or an operator has named the members. A node uses its own member
-// alone, and that may answer nodes only, or only those on its machine.
+// vouches returns a node that uses only this member and has just got answers from it; nil
+// if there is none, or if the operator named the members. A node that runs a member uses only
+// that one, and the member may accept other nodes only, or only callers on its machine.
 func (f *Flags) vouches(all nodes, endpoint string) *node {
 	for _, n := range all.answering() {
 		if len(f.etcd) == 0 && slices.Equal(n.status.GetJournal().GetEtcdEndpoints(), []string{endpoint}) && len(n.status.GetNodes()) > 0 {
@@ -87,8 +87,9 @@ func (f *Flags) vouches(all nodes, endpoint string) *node {
 	return nil
 }
 
-// checkMember looks at what one member has answered, and returns its version. What it does
-// not tell, a node knows, and another may vouch for it.
+// checkMember checks the answer of one member, and returns its version. by is a node that
+// knows etcd's quota, which the member may not report. voucher is a node that reached the
+// member, which may not answer callers here; nil for none.
 func (d *diagnosis) checkMember(endpoint string, s *clientv3.StatusResponse, err error, by, voucher *node) string {
 	quota := by.status.GetJournal().GetEtcdQuotaBytes()
 	switch {
@@ -104,7 +105,7 @@ func (d *diagnosis) checkMember(endpoint string, s *clientv3.StatusResponse, err
 		d.add("etcd", bad, "start the other members: etcd needs more than half of them", "%s has no leader", endpoint)
 		return s.Version
 	}
-	if q := s.DbSizeQuota; q > 0 { // not before 3.6
+	if q := s.DbSizeQuota; q > 0 { // reported since etcd 3.6
 		quota = uint64(q)
 	}
 	d.checkSpace(endpoint, uint64(s.DbSize), quota)
@@ -144,8 +145,8 @@ func (d *diagnosis) checkAlarms(ctx context.Context, c *clientv3.Client) {
 	}
 }
 
-// checkLatency reads from etcd as a majority agrees, and sees whether the lease of the
-// leader key is kept alive in time.
+// checkLatency times linearizable reads from etcd, and checks that the lease of the leader
+// key is kept alive in time.
 func (d *diagnosis) checkLatency(ctx context.Context, c *clientv3.Client, layout journal.Layout, keep limits) {
 	const reads = 5
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
@@ -177,9 +178,9 @@ func (d *diagnosis) checkLatency(ctx context.Context, c *clientv3.Client, layout
 }
 
 // judgeLatency compares the longest of some reads with the times that commits must keep. A
-// commit takes no less than such a read, and an idle primary sends one every quarter of W.
+// commit takes at least as long as such a read, and an idle primary commits every quarter of W.
 func (d *diagnosis) judgeLatency(text string, longest time.Duration, keep limits) {
-	const whenUnknown = 100 * time.Millisecond // who deposes a primary needs its reads within that
+	const whenUnknown = 100 * time.Millisecond // a node that deposes a primary must read within this time
 	warnAt, badAt, help := keep.window/4, keep.window, "look at its disks, network and CPU"
 	if keep.window == 0 {
 		warnAt, badAt = whenUnknown, time.Duration(math.MaxInt64)

@@ -14,7 +14,7 @@ import (
 	"github.com/understudy-store/understudy/internal/rpcerr"
 )
 
-// checkNodes looks at the nodes together, and at what they say of themselves.
+// checkNodes checks the nodes against one another, and the warnings that they report.
 func (d *diagnosis) checkNodes(all nodes) {
 	answer := len(all.answering())
 	if answer == len(all) {
@@ -37,7 +37,7 @@ func (d *diagnosis) checkNodes(all nodes) {
 		}
 	}
 	switch {
-	case len(all.serving()) > 1: // said above
+	case len(all.serving()) > 1: // reported above
 	case s.Leader != nil:
 		d.add("primary", fine, "", "%s serves at %s in term %d", s.Leader.NodeID, s.Leader.Address, s.Leader.Term)
 	case len(s.Obstacles) > 0:
@@ -54,7 +54,7 @@ func (d *diagnosis) checkNodes(all nodes) {
 	}
 	d.checkVersions(all, s.Witnesses)
 	for _, w := range s.Warnings {
-		if !strings.HasPrefix(w.Text, "no standby could take over") && !strings.HasSuffix(w.Text, rivalryHelp) { // said above
+		if !strings.HasPrefix(w.Text, "no standby could take over") && !strings.HasSuffix(w.Text, rivalryHelp) { // reported above
 			d.add("warnings", warns, "", "%s says: %s", w.NodeID, w.Text)
 		}
 	}
@@ -63,7 +63,7 @@ func (d *diagnosis) checkNodes(all nodes) {
 	}
 }
 
-// checkVersions compares those of all nodes, and looks at witnesses, which etcd knows.
+// checkVersions compares the versions of all nodes and witnesses.
 func (d *diagnosis) checkVersions(all nodes, witnesses []witnessResult) {
 	var versions []string
 	for _, n := range all.answering() {
@@ -82,7 +82,7 @@ func (d *diagnosis) checkVersions(all nodes, witnesses []witnessResult) {
 	}
 }
 
-// checkWitnesses asks witnesses over HTTP, which is all that they answer.
+// checkWitnesses asks witnesses over HTTP: they serve nothing else.
 func (d *diagnosis) checkWitnesses(ctx context.Context, all nodes) {
 	for _, w := range all.witnesses() {
 		n := &node{id: w.NodeID, as: all.best().as, status: &pb.StatusResponse{Node: &pb.Node{HttpAddress: w.HTTPAddress}}}
@@ -100,7 +100,7 @@ func (d *diagnosis) checkWitnesses(ctx context.Context, all nodes) {
 	}
 }
 
-// addHTTP says whether a node answers over HTTP.
+// addHTTP reports whether a node answers over HTTP; failure is nil if it does.
 func (d *diagnosis) addHTTP(n *node, failure error) {
 	if failure != nil {
 		d.add("http", bad, "see that --metrics_port is open, and that the node advertises an address at which others reach it",
@@ -110,7 +110,7 @@ func (d *diagnosis) addHTTP(n *node, failure error) {
 	d.add("http", fine, "", "%s answers at %s", n.id, n.status.GetNode().GetHttpAddress())
 }
 
-// checkNode looks at one node that answers, and at its metrics.
+// checkNode checks a node that answers, by its metrics.
 func (d *diagnosis) checkNode(n *node, figures scrape, failure error) {
 	if n.status == nil || n.status.GetNode().GetHttpAddress() == "" {
 		return
@@ -164,8 +164,8 @@ func (d *diagnosis) checkMemory(all nodes) {
 
 // limits are the times that a primary's commits must keep.
 type limits struct {
-	window   time.Duration // W: how long it may answer after one; 0 if it is not known
-	failover time.Duration // D: how long the others wait for one
+	window   time.Duration // W: how long it may answer after a commit; 0 if it is not known
+	failover time.Duration // D: how long the others wait for a commit
 }
 
 func limitsOf(figures scrape) limits {
@@ -173,8 +173,8 @@ func limitsOf(figures scrape) limits {
 	return limits{of("understudy_serve_window_seconds"), of("understudy_failover_after_seconds")}
 }
 
-// checkCommits compares the time of the primary's commits with how long it may answer
-// after one, W, and how long others wait for it, D.
+// checkCommits compares how long the primary's commits take with W, how long it may answer
+// after a commit, and with D, how long the others wait for a commit.
 func (d *diagnosis) checkCommits(figures scrape) {
 	const name, often = "understudy_commit_duration_seconds", 0.001
 	count, window, failover := figures[name+"_count"], figures.sum("understudy_serve_window_seconds"), figures.sum("understudy_failover_after_seconds")

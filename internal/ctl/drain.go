@@ -108,7 +108,7 @@ func (f *Flags) drainListCommand() *cobra.Command {
 	}
 }
 
-// drainJobCommand is a command on a job that was begun before.
+// drainJobCommand returns a command on a job that was created before.
 func (f *Flags) drainJobCommand(use, short, method, path, status string) *cobra.Command {
 	return &cobra.Command{
 		Use:   use,
@@ -122,8 +122,8 @@ func (f *Flags) drainJobCommand(use, short, method, path, status string) *cobra.
 	}
 }
 
-// drain calls the primary's HTTP API, and prints its answer. It has the given status if
-// the answer has none.
+// drain calls the primary's HTTP API, and prints its answer, with the given status if the
+// answer has none.
 func (f *Flags) drain(cmd *cobra.Command, method, path string, body []byte, status string) error {
 	return f.withNodes(func(ctx context.Context, cmd *cobra.Command, all nodes) error {
 		result := drainResult{Status: status}

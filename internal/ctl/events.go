@@ -85,7 +85,7 @@ As JSON it prints one event a line, as YAML one a document.`,
 	return cmd
 }
 
-// once prints the events that there are.
+// once prints the events that the journal has now.
 func (e *follower) once(ctx context.Context, cmd *cobra.Command, all nodes) error {
 	w := cmd.OutOrStdout()
 	e.times = all.wallTimes(ctx)
@@ -131,7 +131,7 @@ func (e *follower) recent(events []*pb.EventsResponse) []*pb.EventsResponse {
 	return slices.DeleteFunc(events, func(event *pb.EventsResponse) bool { return event.GetClusterTimeMs() < from })
 }
 
-// A subject is what --mention and the like name.
+// A subject is what --mention or a similar flag names.
 type subject struct {
 	name    string
 	tenant  string   // whose key it is; empty if it may be that of any
@@ -144,7 +144,7 @@ func (e *follower) wanted(event *pb.EventsResponse) bool {
 		e.passed = append(e.passed, event.GetType())
 	}
 	mentioned := true
-	for _, s := range e.about { // each of them looks at each event, for the ids of objects
+	for _, s := range e.about { // each subject must see each event, to learn the ids of its objects
 		mentioned = s.in(event) && mentioned
 	}
 	return mentioned && (len(e.types) == 0 || slices.ContainsFunc(e.types, func(t string) bool { return strings.EqualFold(t, event.GetType()) }))
@@ -172,7 +172,8 @@ func (s *subject) in(event *pb.EventsResponse) bool {
 	return slices.ContainsFunc(s.objects, func(id string) bool { return names(content, id) })
 }
 
-// hint says which types there are if none is one of --type, which may be misspelled.
+// hint prints the types of the events that came if --type names none of them, since it may
+// be misspelled.
 func (e *follower) hint(cmd *cobra.Command) {
 	came := func(t string) bool {
 		return slices.ContainsFunc(e.passed, func(p string) bool { return strings.EqualFold(t, p) })
@@ -187,7 +188,7 @@ func (e *follower) hint(cmd *cobra.Command) {
 	}
 }
 
-// names reports whether one of the texts in a JSON value is this one.
+// names reports whether one of the strings in a JSON value is text.
 func names(value any, text string) bool {
 	within := func(v any) bool { return names(v, text) }
 	switch v := value.(type) {
@@ -201,7 +202,7 @@ func names(value any, text string) bool {
 	return false
 }
 
-// eventLine has columns of fixed width: the table may have no end.
+// eventLine has columns of fixed width, since the table may grow without end.
 const eventLine = "%-12v %-13v %-14v %-16s %s\n"
 
 func eventHead(w io.Writer) {

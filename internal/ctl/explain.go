@@ -21,10 +21,10 @@ type explanation struct {
 	Key     string          `json:"key"`
 	Object  *explainedState `json:"object"` // null if there is none
 	History []eventResult   `json:"history"`
-	// Why the history is not all that was journaled.
+	// Why the history lacks some of the journaled events.
 	HistoryNote string `json:"history_note,omitempty"`
-	// Of an object that has gone without a removal, how many events came after its last
-	// one that may have taken it: they name no objects.
+	// For an object that is gone without a removal: how many evictions and unmounts came
+	// after its last event. One of them may have taken it; these events name no objects.
 	Evictions int `json:"evictions_since,omitempty"`
 	Unmounts  int `json:"unmounts_since,omitempty"`
 }
@@ -47,7 +47,7 @@ type explainedState struct {
 type explainedReplica struct {
 	replicaResult
 	State string `json:"state"` // complete, or processing while it is written
-	// Of the segment that it is on.
+	// Of the segment that holds the replica.
 	SegmentStatus string `json:"segment_status,omitempty"`
 	Quarantined   uint64 `json:"segment_quarantined_bytes,omitempty"`
 }
@@ -115,8 +115,8 @@ func explained(q *pb.QueryKeyResponse) *explainedState {
 	return o
 }
 
-// addSegments says how the segments are that the object is on. Without an answer it
-// says nothing.
+// addSegments adds the status of the segments that hold the object's replicas, if the node
+// answers.
 func (n *node) addSegments(ctx context.Context, o *explainedState) {
 	resp, _ := n.admin.ListSegments(ctx, &pb.ListSegmentsRequest{})
 	for i := range o.Replicas {
@@ -130,7 +130,7 @@ func (n *node) addSegments(ctx context.Context, o *explainedState) {
 	}
 }
 
-// addHistory adds the newest events about the key, and what keeps there from being more.
+// addHistory adds the newest events about the key, and notes why there may have been more.
 func (x *explanation) addHistory(ctx context.Context, f *Flags, all nodes, limit uint64) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the stream

@@ -23,11 +23,11 @@ import (
 // defaultAddress is where a master on this machine listens without flags.
 var defaultAddress = net.JoinHostPort("127.0.0.1", strconv.Itoa(pb.DefaultPort))
 
-// Flags are those of every command: which cluster, and how to talk to it.
+// Flags are the flags of every command: which cluster, and how to connect to it.
 type Flags struct {
 	cli.Flags
 	Mooncake   bool   // talk over Mooncake's protocol, and not gRPC
-	Generation string // of it; empty for the newest
+	Generation string // of Mooncake's protocol; empty for the newest
 
 	addresses, etcd   []string
 	prefix, clusterID string
@@ -119,8 +119,8 @@ func isHostPort(s string) bool {
 	return err == nil && host != "" && port != ""
 }
 
-// environment takes values over from the environment. A cluster named by flags
-// is not mixed with one named there.
+// environment takes values from the environment for flags that are not given. If flags name
+// the cluster, it takes no addresses.
 func (f *Flags) environment(flags *pflag.FlagSet) error {
 	names := []string{"etcd-prefix", "cluster-id", "tls-ca", "tls-cert", "tls-key", "token-file", "etcd-ca", "etcd-cert", "etcd-key", "etcd-user", "etcd-password-file"}
 	if !flags.Changed("address") && !flags.Changed("etcd-endpoints") {
@@ -141,7 +141,7 @@ func (f *Flags) environment(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// Client says how to reach the cluster as a client of an id.
+// Client returns the configuration of a client with an id.
 func (f *Flags) Client(id uuid.UUID) (client.Config, error) {
 	c := client.Config{Addresses: f.addresses, EtcdEndpoints: f.etcd, EtcdPrefix: f.prefix, ClusterID: f.clusterID, ClientID: id, Tenant: f.tenant}
 	access, err := f.etcdAccess(f.etcd)

@@ -14,8 +14,8 @@ import (
 	"github.com/understudy-store/understudy/errs"
 )
 
-// A follower prints the events of the journal. With --follow it has them from
-// whichever node serves them.
+// A follower prints the events of the journal. With --follow it goes on at another node
+// when the one that sends them stops.
 type follower struct {
 	*Flags
 	cmd     *cobra.Command
@@ -25,18 +25,18 @@ type follower struct {
 	about   []*subject    // only events that name each of these; empty for all
 	times   *wallTimes    // of the newest survey
 	passed  []string      // types that have come
-	until   int64         // cluster time of the newest event that has come, wanted or not
+	until   int64         // cluster time of the newest event received, wanted or not
 	from    uint64        // sequence to ask for next; 0 until a node has answered
-	of      uint64        // events of it that are printed
-	seen    uint64        // events of it that have come from the node asked now
+	of      uint64        // events of the commit from that were handled, by any node
+	seen    uint64        // events of the commit from that the current node has sent
 	printed uint64
 	begun   bool // a node has answered
 	headed  bool // the head of the table is printed
-	noted   bool // it is printed that the events have stopped, since the last of them
+	noted   bool // the notice that events have stopped is printed, and no event came since
 }
 
-// follow prints events until the context ends, the limit is reached, or an error
-// comes that stays. It outlives the node that it has them from.
+// follow prints events until the context ends, the limit is reached, or an error persists.
+// If the node that sends them stops, it goes on at another one.
 func (e *follower) follow(ctx context.Context) error {
 	pauses := &backoff.ExponentialBackOff{InitialInterval: 100 * time.Millisecond, MaxInterval: 2 * time.Second, Multiplier: 2, RandomizationFactor: 0.5}
 	attempt := func() (struct{}, error) {
@@ -58,17 +58,17 @@ func (e *follower) follow(ctx context.Context) error {
 	}
 	_, err := backoff.Retry(ctx, attempt, backoff.WithBackOff(pauses), backoff.WithNotify(stopped), backoff.WithMaxElapsedTime(0))
 	if e.begun && ctx.Err() != nil {
-		return nil // this is how following ends
+		return nil // an interrupt is the normal end of --follow
 	}
 	return err
 }
 
-// read prints the events of one node, until it stops. It returns nil when the
-// limit is reached.
+// read prints the events that one node sends, and returns an error when the node stops. It
+// returns nil when the limit is reached.
 func (e *follower) read(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if err := e.Widen(ctx); err != nil { // only this node may have been given
+	if err := e.Widen(ctx); err != nil { // the flags may name only a node that is gone
 		return err
 	}
 	all, err := e.survey(ctx)
@@ -85,7 +85,7 @@ func (e *follower) read(ctx context.Context) error {
 	}
 	for {
 		event, err := stream.Recv()
-		if errors.Is(err, io.EOF) { // the events have no end of their own
+		if errors.Is(err, io.EOF) { // only the node can have ended the stream
 			return fmt.Errorf("node %s: %w", n.id, errs.New(errs.Unavailable, "Events", "the node has stopped sending them"))
 		}
 		if err != nil {
@@ -104,8 +104,8 @@ func (e *follower) read(ctx context.Context) error {
 	}
 }
 
-// begin prepares for the events of a node, which begin with the first one of a
-// commit.
+// begin prepares for the stream of a node, which begins with the first event of the commit
+// from.
 func (e *follower) begin(n *node) {
 	if !e.begun {
 		e.begun = true
@@ -117,9 +117,9 @@ func (e *follower) begin(n *node) {
 	e.seen = 0
 }
 
-// fresh takes note of an event that has come, and reports whether it is to be
-// printed. A commit may have many events, and a node may end amid them: the
-// whole commit is asked for again then, and what was printed of it is not.
+// fresh counts an event that has come, and reports whether it is new. A commit may have many
+// events, and a node may stop amid them. The next node then sends the whole commit again, and
+// fresh reports false for the events that came before.
 func (e *follower) fresh(sequence uint64) bool {
 	if sequence != e.from {
 		e.from, e.of, e.seen = sequence, 0, 0

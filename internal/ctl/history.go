@@ -21,7 +21,7 @@ type termResult struct {
 	NodeID     string `json:"node_id,omitempty"` // empty if no node served in the term
 	Began      string `json:"began,omitempty"`   // wall time
 	Why        string `json:"why"`
-	Gap        uint64 `json:"gap_ms"` // without an answer before
+	Gap        uint64 `json:"gap_ms"` // how long no node answered before the term
 	GapAtLeast bool   `json:"gap_at_least,omitempty"`
 	Ended      string `json:"ended,omitempty"` // wall time; empty if it is not known
 	End        string `json:"end,omitempty"`   // how it ended; empty while it lasts
@@ -77,7 +77,7 @@ func historyTable(w io.Writer, terms []termResult) {
 	t.End()
 }
 
-// interrupted says how often a term was interrupted, and for how long.
+// interrupted describes how often a term was interrupted, and for how long.
 func interrupted(r *termResult) string {
 	switch total, longest := cli.Millis(r.Interrupted), cli.Millis(r.LongestInterruption); r.Interruptions {
 	case 0:

@@ -21,8 +21,8 @@ import (
 // maxAnswer bounds what is read of an HTTP answer.
 const maxAnswer = 8 << 20
 
-// askPrimary makes a call of Mooncake's HTTP API at the primary. conflict says what may be
-// the matter if the call is in conflict with the state, and the answer does not say.
+// askPrimary makes a call of Mooncake's HTTP API at the primary. conflict is the explanation
+// for status 409 if the answer has none.
 func (ns nodes) askPrimary(ctx context.Context, op, method, path string, body []byte, result any, conflict string) error {
 	primary := ns.primary()
 	if primary == nil {
@@ -49,7 +49,7 @@ func (ns nodes) askPrimary(ctx context.Context, op, method, path string, body []
 	switch {
 	case failure.Number == 0:
 		return json.Unmarshal(text, result)
-	case !known || status == http.StatusConflict && bare: // the advice on that kind would be about nodes
+	case !known || status == http.StatusConflict && bare: // the usual advice for the kind is about nodes
 		return fmt.Errorf("%s (%d): %s", failure.Message, failure.Number, conflict)
 	case status == http.StatusConflict:
 		return fmt.Errorf("%s (%d): %s", kind.String(), failure.Number, failure.Message)
@@ -63,7 +63,7 @@ func (ns nodes) askPrimary(ctx context.Context, op, method, path string, body []
 // HTTP/2, proxies and cookies to the program.
 func (n *node) http(ctx context.Context, op, method, path string, body []byte) (status int, text []byte, err error) {
 	address, open := n.status.GetNode().GetHttpAddress(), errs.Unresolved
-	if method == http.MethodGet { // it changes nothing, so nothing is open
+	if method == http.MethodGet { // it changes nothing, so its outcome is never open
 		open = errs.Unavailable
 	}
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+address+path, bytes.NewReader(body))
@@ -92,9 +92,9 @@ func (n *node) http(ctx context.Context, op, method, path string, body []byte) (
 	return resp.StatusCode, text, nil
 }
 
-// dial connects to a node's HTTP service, and adds to the request who calls. A node that
-// takes gRPC with and without TLS (--tls-required=false) serves HTTP without: requests that
-// change nothing then go in plain text, without the token.
+// dial connects to a node's HTTP service, and adds the caller's token to the request. A node
+// that accepts gRPC with and without TLS (--tls-required=false) serves HTTP without TLS:
+// requests that change nothing then go in plain text, without the token.
 func (n *node) dial(ctx context.Context, address string, req *http.Request) (net.Conn, error) {
 	if n.as.secrecy == nil {
 		return new(net.Dialer).DialContext(ctx, "tcp", address)

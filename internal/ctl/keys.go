@@ -11,9 +11,9 @@ import (
 	"github.com/understudy-store/understudy/internal/cli"
 )
 
-// keysCommand completes a command on any number of keys. The call returns the
-// result for all keys and a function that prints it for people; keys that
-// failed are printed as the command's error.
+// keysCommand completes a command on any number of keys. call returns the result for all
+// keys and a function that prints it for people. The keys that failed become the command's
+// error.
 func (f *Flags) keysCommand(cmd *cobra.Command, call func(context.Context, *session, []string, *failedItems) (any, func(io.Writer), error)) *cobra.Command {
 	cmd.Args = cli.Arguments(1, -1, "at least one KEY")
 	cmd.ValidArgsFunction = f.completeKeys
@@ -178,7 +178,7 @@ does that first, and asks; elsewhere it needs --yes.`,
 		const consequence = "this removes all objects of the cluster, or of the tenant that --tenant names"
 		return sure.then(cmd, consequence, func() (matches, error) { return f.countAll(cmd) }, func() error {
 			return f.removeMany(cmd, func(ctx context.Context, s *session) (client.RemovalResult, error) {
-				if f.tenant == "" && !f.Mooncake { // whose call without a tenant is about all of them
+				if f.tenant == "" && !f.Mooncake { // a call of Mooncake without a tenant covers all tenants
 					return s.RemoveAllTenants(ctx, *how)
 				}
 				return s.RemoveAll(ctx, *how)

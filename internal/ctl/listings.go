@@ -64,7 +64,8 @@ none of them. If no node serves, another one answers with what the journal says.
 	return cmd
 }
 
-// take adds a page. It keeps the longest leases, one more than the limit; all if that is 0.
+// take adds a page. It keeps the longest leases, one more than the limit, or all if the
+// limit is 0.
 func (l *leaseList) take(page *pb.ListKeysResponse, limit uint64) {
 	left := page.GetLeaseRemainingMs()
 	for i, key := range page.GetKeys() {
@@ -162,7 +163,7 @@ type rangeResult struct {
 	Object    string `json:"object_id,omitempty"`
 	Tenant    string `json:"tenant,omitempty"`
 	Key       string `json:"key,omitempty"`
-	// Of memory in quarantine: for how long, at least, it is given to nobody.
+	// For memory in quarantine: how long it stays there at least.
 	Frees *int64 `json:"frees_in_ms,omitempty"`
 }
 
@@ -259,10 +260,10 @@ func (f *Flags) ranges(ctx context.Context, n *node, segment []string, state str
 	}
 }
 
-// maxRuns is by how many ranges a list grows at least before it is cut again.
+// maxRuns is how many ranges are added to a list, at least, before it is cut again.
 const maxRuns = 10_000
 
-// lowest sorts ranges by their segments and offsets, and leaves one more than the limit.
+// lowest sorts ranges by segment and offset, and keeps one more than the limit.
 func lowest(list *rangeList, order map[string]int, limit uint64) {
 	slices.SortFunc(list.Ranges, func(a, b rangeResult) int {
 		return cmp.Or(cmp.Compare(order[a.SegmentID], order[b.SegmentID]), cmp.Compare(a.Offset, b.Offset))

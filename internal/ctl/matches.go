@@ -17,11 +17,11 @@ import (
 	"github.com/understudy-store/understudy/internal/cli"
 )
 
-// listPage is how many keys one call lists; the most that a node gives.
+// listPage is how many keys one call lists: the largest page that a node sends.
 const listPage = 10_000
 
-// listKeys calls a function with the keys that contain a match, page by page and
-// in no order, until that returns false. Listing extends no leases.
+// listKeys calls each with the keys that match, page by page and in no order, until it
+// returns false. Listing extends no leases.
 func (f *Flags) listKeys(ctx context.Context, ns nodes, req *pb.ListKeysRequest, each func(*pb.ListKeysResponse) bool) error {
 	req.Tenant, req.PageSize = f.tenant, listPage
 	for {
@@ -60,7 +60,7 @@ func (s *selection) request() (*pb.ListKeysRequest, error) {
 // enough reports whether a list that has so many keys is long enough.
 func (s *selection) enough(n int) bool { return s.limit > 0 && uint64(n) >= s.limit }
 
-// cut leaves out what is beyond the limit, and says so.
+// cut shortens a list to the limit, and prints a note if it was longer.
 func cut[T any](cmd *cobra.Command, list []T, limit uint64) []T {
 	if limit == 0 || uint64(len(list)) <= limit {
 		return list
@@ -92,7 +92,7 @@ exists it extends no leases.`,
 			list := keyList{Keys: []string{}}
 			err := f.listKeys(ctx, ns, req, func(page *pb.ListKeysResponse) bool {
 				list.Keys = append(list.Keys, page.GetKeys()...)
-				return !which.enough(len(list.Keys) - 1) // one more says whether there are more
+				return !which.enough(len(list.Keys) - 1) // one beyond the limit shows that there are more
 			})
 			if err != nil {
 				return err
@@ -132,8 +132,9 @@ func (f *Flags) countMatches(cmd *cobra.Command, pattern string) (found matches,
 	return found, err
 }
 
-// countAll counts all objects: of the tenant that is named, or else of all of them, with
-// keys of the default one as a sample. Those that are being written count then, too.
+// countAll counts the objects of the tenant that is named. If none is named, it counts those
+// of all tenants, including objects that are being written, and its sample has keys of the
+// default tenant.
 func (f *Flags) countAll(cmd *cobra.Command) (found matches, err error) {
 	if f.tenant != "" {
 		return f.countMatches(cmd, "")
@@ -159,8 +160,7 @@ func (m *matches) print(w io.Writer) {
 	}
 }
 
-// certainty are the flags of a command that removes many objects: to see them only, and to
-// be asked nothing.
+// certainty has the flags of a command that removes many objects: --dry-run and --yes.
 type certainty struct {
 	*Flags
 	dryRun, yes bool
@@ -173,8 +173,8 @@ func (f *Flags) bindSure(cmd *cobra.Command) *certainty {
 	return c
 }
 
-// then removes what the flags, or whoever sits at the terminal, want removed. The
-// consequence is what that would do.
+// then calls remove if the flags, or an answer at the terminal, confirm it. consequence is
+// what remove would do, for the error if nobody can confirm.
 func (c *certainty) then(cmd *cobra.Command, consequence string, count func() (matches, error), remove func() error) error {
 	if c.yes && !c.dryRun {
 		return remove()

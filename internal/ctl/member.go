@@ -62,7 +62,7 @@ func (f *Flags) memberListCommand() *cobra.Command {
 // A memberGoes is what `masterctl member replace` and `remove` print.
 type memberGoes struct {
 	Name string `json:"name"`
-	Was  bool   `json:"was_member"` // not in a second run
+	Was  bool   `json:"was_member"` // false if the command is run again
 }
 
 func (f *Flags) memberGoesCommand(use, short string, replace bool, then string) *cobra.Command {

@@ -63,9 +63,9 @@ type mountResult struct {
 	term
 }
 
-// mount lends a segment until the command is interrupted. Each such process is
-// a client of its own: the master asks a client to mount again once, so of two
-// processes with one id only one would.
+// mount lends a segment until the command is interrupted. Each such process is a client of
+// its own: the master asks a client only once to mount again, so if two processes shared an
+// id, only one of them would.
 func (f *Flags) mount(ctx context.Context, cmd *cobra.Command, segment client.Segment, keep bool) error {
 	if err := f.Widen(ctx); err != nil {
 		return err

@@ -31,12 +31,12 @@ import (
 const (
 	// maxNodes bounds how many nodes of a cluster are asked.
 	maxNodes = 64
-	// A node is probed when nothing has come from it for a while, so that who
-	// follows it notices that it hangs. 10 s is the least that gRPC sends.
+	// A node that has sent nothing for probeAfter is probed, so that a command that follows
+	// it notices when it hangs. gRPC allows no less than 10 s.
 	probeAfter   = 10 * time.Second
 	probeTimeout = 3 * time.Second
-	// askTimeout bounds how long one of them, or etcd, may take to answer. A node
-	// waits for etcd no longer than 2 s before it says how it is.
+	// askTimeout bounds how long a node, or etcd, may take to answer. A node waits at most
+	// 2 s for etcd before it reports its status.
 	askTimeout = 3 * time.Second
 	// maxMessage bounds an answer of a node, in bytes: four times what nodes send by default.
 	maxMessage = 4 * pb.DefaultMaxMessageBytes
@@ -54,13 +54,13 @@ type node struct {
 	err     error              // why there is no status
 }
 
-// A caller is who asks nodes.
+// A caller is the identity with which masterctl calls nodes.
 type caller struct {
 	secrecy *tls.Config // nil for plain text
 	token   string      // empty for none
 }
 
-// caller returns who the flags say that asks.
+// caller returns the caller that the flags describe.
 func (f *Flags) caller() (c *caller, err error) {
 	c = new(caller)
 	if c.secrecy, err = f.secrecy(); err != nil {
@@ -70,7 +70,7 @@ func (f *Flags) caller() (c *caller, err error) {
 	return c, err
 }
 
-// options are for connections with gRPC.
+// options returns the options of gRPC connections.
 func (c *caller) options() []grpc.DialOption {
 	list := []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -86,10 +86,10 @@ func (c *caller) options() []grpc.DialOption {
 	return list
 }
 
-// nodes are all those that could be found.
+// nodes are all nodes that could be found.
 type nodes []*node
 
-// withNodes is the body of a command that asks all nodes first.
+// withNodes returns the body of a command that first asks all nodes for their status.
 func (f *Flags) withNodes(run func(context.Context, *cobra.Command, nodes) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
 		return f.Run(cmd, func(ctx context.Context) error {
@@ -103,10 +103,9 @@ func (f *Flags) withNodes(run func(context.Context, *cobra.Command, nodes) error
 	}
 }
 
-// survey gets the status of all nodes that can be found: those given, those
-// registered in etcd, and those that any of these names. A node that does not
-// answer is in the result. If none answers it fails, and returns the nodes all the
-// same.
+// survey gets the status of all nodes that can be found: those that the flags name, those
+// registered in etcd, and those that any of these names. The result includes nodes that do
+// not answer. If none answers, it returns them with an error.
 func (f *Flags) survey(ctx context.Context) (nodes, error) {
 	if f.Mooncake {
 		return nil, cli.Misusef("the survey of the nodes needs gRPC; leave out --protocol=mooncake, masters speak both at one port")
@@ -135,9 +134,8 @@ func (f *Flags) survey(ctx context.Context) (nodes, error) {
 	return all, nil
 }
 
-// Widen adds the addresses of all nodes that can be found to those given: a
-// command that goes on for long must find the next primary, also when the only
-// node that it was given is gone.
+// Widen adds the addresses of all nodes that can be found to those given. A long-running
+// command must find the next primary even if the only node that it was given is gone.
 //
 // Over Mooncake's protocol nodes do not name one another.
 func (f *Flags) Widen(ctx context.Context) error {
@@ -207,8 +205,7 @@ func (ns nodes) named() (list nodes) {
 	return list
 }
 
-// ask asks those of the next that were not asked yet, all at once, and returns
-// them.
+// ask asks, at the same time, those of next that were not asked yet, and returns them.
 func (ns nodes) ask(ctx context.Context, as *caller, clusterID string, next nodes) (asked nodes) {
 	for _, n := range next {
 		known := func(o *node) bool { return o.address == n.address || n.id != "" && o.id == n.id && o.status != nil }
@@ -274,8 +271,8 @@ func (ns nodes) close() {
 	}
 }
 
-// silence is the error for nodes of which none answers, with the failure of etcd,
-// if there is one. It is of kind IllegalClient if all that could be reached refuse the caller.
+// silence returns the error for when no node answers, with the failure of etcd, if there is
+// one. It is of kind IllegalClient if every node that could be reached refuses the caller.
 func (ns nodes) silence(etcd error) error {
 	e := &errs.Error{Kind: errs.Unavailable, Op: "Status", Detail: "no node answers", Err: etcd}
 	refused, answered := 0, 0
@@ -295,7 +292,7 @@ func (ns nodes) silence(etcd error) error {
 	return e
 }
 
-// witnesses are those that the primary knows, or else a node that answers.
+// witnesses returns the witnesses that the primary knows, or another node if none is primary.
 func (ns nodes) witnesses() (list []witnessResult) {
 	if len(ns.answering()) == 0 {
 		return nil
@@ -308,7 +305,7 @@ func (ns nodes) witnesses() (list []witnessResult) {
 	return list
 }
 
-// members are those of the nodes' own etcd, as the first node says that knows any.
+// members returns the members of the nodes' own etcd, from the first node that knows any.
 func (ns nodes) members() []*pb.EtcdMember {
 	for _, n := range ns.answering() {
 		if list := n.status.GetJournal().GetEtcdMembers(); len(list) > 0 {
@@ -355,7 +352,7 @@ func (ns nodes) choose(id string) (*node, error) {
 	return nil, fmt.Errorf("no node %q answers; there are: %v", id, ids)
 }
 
-// adminError is the error that a call of a node ended with.
+// adminError returns the error with which a call to a node ended.
 func adminError(err error) *errs.Error {
 	e, from := rpcerr.Parse(err)
 	if _, ok := status.FromError(err); !ok || from.NodeID != "" || e.Kind == errs.NotSupported {
@@ -364,8 +361,7 @@ func adminError(err error) *errs.Error {
 	return &errs.Error{Kind: e.Kind, Detail: "no answer: " + rpcerr.Plain(err).Error()}
 }
 
-// readError is adminError for a call that changes nothing: without an answer
-// nothing is open.
+// readError is adminError for a call that changes nothing, so that its outcome is never open.
 func readError(err error) error {
 	e := adminError(err)
 	if e.Kind == errs.Unresolved {

@@ -14,7 +14,7 @@ type objectResult struct {
 	Key      string          `json:"key"`
 	ID       string          `json:"object_id,omitempty"`
 	Size     uint64          `json:"size,omitempty"`
-	Lease    *int64          `json:"lease_ttl_ms,omitempty"` // of what was read
+	Lease    *int64          `json:"lease_ttl_ms,omitempty"` // nil if nothing was read
 	Replicas []replicaResult `json:"replicas,omitempty"`
 	Error    *faultResult    `json:"error,omitempty"`
 }
@@ -68,8 +68,8 @@ func (r *replicaResult) place() string {
 	}
 }
 
-// objectTable prints a row for each replica, and nothing without one. Objects
-// with an error have none: they are reported apart.
+// objectTable prints a row for each replica, and nothing if there are none. Objects with an
+// error have no replicas: they are reported elsewhere.
 func objectTable(w io.Writer, objects []objectResult) {
 	t := cli.NewTable(w, "KEY", "OBJECT", "SIZE", "LEASE", "REPLICA", "WHERE")
 	rows := 0

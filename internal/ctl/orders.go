@@ -19,7 +19,7 @@ type handoverResult struct {
 	From     string `json:"from_node_id"`
 	To       string `json:"to_node_id"`
 	Address  string `json:"to_address"`
-	Duration uint64 `json:"duration_ms"` // without a primary
+	Duration uint64 `json:"duration_ms"` // how long there was no primary
 }
 
 func (f *Flags) handoverCommand() *cobra.Command {
@@ -91,7 +91,7 @@ given out after the lease TTL.`,
 
 // A pauseResult is what `masterctl pause` and `masterctl resume` print.
 type pauseResult struct {
-	PausedMillis int64 `json:"paused_for_ms"` // from now on, 0 if takeovers go on
+	PausedMillis int64 `json:"paused_for_ms"` // from now on; 0 if takeover is not paused
 }
 
 func (f *Flags) pauseCommand() *cobra.Command {
@@ -166,7 +166,7 @@ second run, is no failure.`,
 	}, "this gives up what these nodes hold")
 }
 
-// forget returns nil once nobody waits for the node of an id.
+// forget strikes the node with an id off the list of complete nodes.
 func (n *node) forget(ctx context.Context, id string) error {
 	if _, err := n.admin.Forget(ctx, &pb.ForgetRequest{NodeId: id}); err != nil {
 		return adminError(err)
@@ -174,7 +174,7 @@ func (n *node) forget(ctx context.Context, id string) error {
 	return nil
 }
 
-// add files what came of a node.
+// add records the outcome for a node.
 func (r *forgetResult) add(id string, err error, failed *failedItems) {
 	if errs.KindOf(err) == errs.InvalidParams { // the only reason for it
 		r.NotListed, err = append(r.NotListed, id), nil

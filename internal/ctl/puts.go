@@ -72,8 +72,8 @@ func uuidVar(f *pflag.FlagSet, id *uuid.UUID, name, usage string) {
 	})
 }
 
-// check checks the flags and completes the item. An object without --size has
-// the given size; 0 demands the flag.
+// check checks the flags and completes the item. size is that of an object without --size;
+// 0 makes the flag required.
 func (p *putFlags) check(cmd *cobra.Command, size uint64) error {
 	if p.slices > 0 && p.item.Size > 0 {
 		return cli.Misusef("--size and --slice exclude each other")
@@ -121,8 +121,8 @@ bytes are.`,
 	})
 }
 
-// startsPut completes a command that reserves an object's place and then does
-// something with it. The size is that of an object without --size.
+// startsPut completes a command that reserves memory for an object and then calls then. size
+// is that of an object without --size.
 func (f *Flags) startsPut(cmd *cobra.Command, size uint64, done string, then func(context.Context, *session, client.Reservation) error) *cobra.Command {
 	p := &putFlags{}
 	p.bind(cmd.Flags(), size)
@@ -151,8 +151,8 @@ func (f *Flags) startsPut(cmd *cobra.Command, size uint64, done string, then fun
 	return cmd
 }
 
-// noRoom is the error of a put. If no segment is large enough for the object, it says so:
-// no eviction would help then.
+// noRoom returns the error of a put. If no segment is large enough for the object, the error
+// says so, since no eviction would help.
 func (f *Flags) noRoom(ctx context.Context, err error, size uint64) error {
 	if errs.KindOf(err) != errs.NoAvailableHandle || f.Mooncake {
 		return err

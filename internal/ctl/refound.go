@@ -111,7 +111,7 @@ func (n *node) refound(ctx context.Context, giveUp []string, name string) (*pb.R
 		}
 		err = stream.Send(&pb.RefoundRequest{Data: buffer[:size]})
 	}
-	if err != nil && !errors.Is(err, io.EOF) { // the answer says why the node takes no more
+	if err != nil && !errors.Is(err, io.EOF) { // io.EOF means that the answer says why the node stopped reading
 		return nil, adminError(err)
 	}
 	resp, err := stream.CloseAndRecv()

@@ -8,16 +8,16 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 )
 
-// A rivalry is what nodes of one cluster must have once, and have several times.
+// A rivalry is something of which a cluster must have one, such as a primary, and has several.
 type rivalry struct {
-	check string   // of doctor
-	nodes []string // ids of those that have it
+	check string   // the name of doctor's check
+	nodes []string // ids of the nodes that have it
 	text  string
 }
 
 const rivalryHelp = "look again, as it may pass while one takes over; if it stays, the nodes use different etcds: give all the same --etcd_endpoints (or --join), or clusters of their own another --cluster-id"
 
-// rivalries returns what several nodes have that only one may have.
+// rivalries returns the rivalries: several primaries, or several journals.
 func (ns nodes) rivalries() (list []rivalry) {
 	serving, journals := ns.serving(), ns.withJournal()
 	if len(serving) > 1 {

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// A scrape is the metrics of a node: name and labels, as they stand in the answer, to
-// value. Nil has none.
+// A scrape holds the metrics of a node. A key is the name with its labels, as written in the
+// answer. A nil scrape has no metrics.
 type scrape map[string]float64
 
 func (n *node) scrape(ctx context.Context) (scrape, error) {
@@ -47,8 +47,8 @@ func (s scrape) sum(names ...string) (total float64) {
 	return total
 }
 
-// slower returns which part of what a histogram without labels counts took longer than
-// a bound, as far as its buckets tell.
+// slower returns the share of observations above a bound in a histogram without labels, as
+// exactly as its buckets allow.
 func (s scrape) slower(name string, bound float64) float64 {
 	count, within := s[name+"_count"], 0.0
 	for series, value := range s {

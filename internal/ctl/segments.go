@@ -62,8 +62,8 @@ func segmentTable(w io.Writer, segments []segmentResult) {
 	t.End()
 }
 
-// segments returns the mounted segments of a name, or all if it is empty, as the primary
-// knows them, or else a node that answers.
+// segments returns the mounted segments of a name, or all if it is empty. It asks the
+// primary, or another node if none is primary.
 func (f *Flags) segments(ctx context.Context, name string) (segmentsResult, error) {
 	all, err := f.survey(ctx)
 	defer all.close()
@@ -127,14 +127,14 @@ next takeover. To take its memory away for good, stop the host.`,
 	}
 }
 
-// findSegment returns, for an operation, the id of the one segment that has an id or a name.
+// findSegment returns the id of the one segment that has an id or a name. op is for errors.
 func (f *Flags) findSegment(ctx context.Context, op, which string) (uuid.UUID, error) {
 	id, err := uuid.Parse(which)
 	if err == nil && f.Mooncake {
 		return id, nil
 	}
 	name := which
-	if err == nil { // it is among all of them
+	if err == nil { // an id is searched among all segments
 		name = ""
 	}
 	list, err := f.segments(ctx, name)

@@ -27,14 +27,14 @@ type session struct {
 	news     func(format string, args ...any) // prints what happens; may be nil
 }
 
-// A term is that of the primary that answered. Mooncake's protocol does not
-// carry it; its version of the master's view grows with every primary, too.
+// A term is the term of the primary that answered. Mooncake's protocol carries a view version
+// instead, which also grows with every new primary.
 type term struct {
 	Term *uint64 `json:"term,omitempty"`
 	View *uint64 `json:"view_version,omitempty"`
 }
 
-// when says it for people: "term 6" or "view version 6".
+// when returns the term for people: "term 6" or "view version 6".
 func (t term) when() string {
 	if t.Term != nil {
 		return fmt.Sprintf("term %d", *t.Term)
@@ -42,7 +42,7 @@ func (t term) when() string {
 	return fmt.Sprintf("view version %d", *t.View)
 }
 
-// term is that of the primary that answered last.
+// term returns the term of the primary that answered last.
 func (s *session) term() term {
 	number := s.number.Load()
 	if s.mooncake {
@@ -61,8 +61,8 @@ func (s *session) LeaderChanged(l client.Leader) {
 	}
 }
 
-// Remounted prints that the master had forgotten the segments: it got no ping for
-// too long, or somebody has unmounted them. A ping does not tell the two apart.
+// Remounted prints that the master had unmounted the segments: it got no ping for too long,
+// or somebody unmounted them. The answer to a ping does not tell the two apart.
 func (s *session) Remounted(segments int, err error) {
 	switch {
 	case s.news == nil:
@@ -73,7 +73,7 @@ func (s *session) Remounted(segments int, err error) {
 	}
 }
 
-// session returns a client under an id. It connects to nobody yet.
+// session returns a client with an id. It does not connect yet.
 func (f *Flags) session(id uuid.UUID, news func(format string, args ...any)) (*session, error) {
 	s := &session{mooncake: f.Mooncake, news: news}
 	config, err := f.Client(id)

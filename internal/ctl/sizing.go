@@ -11,22 +11,22 @@ import (
 	"github.com/understudy-store/understudy/internal/cli"
 )
 
-// A load is what an etcd is to carry.
+// A load is the load that etcd must carry.
 type load struct {
 	puts     float64 // a second
 	batch    uint32  // puts in one call
 	keyBytes uint32
-	nodes    uint32        // that follow the journal
-	commit   time.Duration // how long one takes
+	nodes    uint32        // nodes that follow the journal
+	commit   time.Duration // how long a commit takes
 	failover time.Duration // --failover-after
 	maxBytes uint64        // --journal-max-bytes
 }
 
-// A sizingResult is what `masterctl sizing` prints: what a load needs of etcd, by the
-// formulas of docs/sizing.md, which says how they were measured.
+// A sizingResult is what `masterctl sizing` prints: the resources that etcd needs for a load,
+// by the formulas of docs/sizing.md, which says how they were measured.
 type sizingResult struct {
 	Commits      float64 `json:"etcd_writes_per_s"`           // at most
-	MostCommits  float64 `json:"etcd_writes_per_s_bound"`     // one at a time
+	MostCommits  float64 `json:"etcd_writes_per_s_bound"`     // commits run one at a time
 	IOPS         float64 `json:"disk_operations_per_s"`       // of each member
 	JournalBytes float64 `json:"journal_bytes_per_s"`         //
 	DiskBytes    float64 `json:"disk_bytes_per_s"`            // of each member
@@ -90,7 +90,7 @@ func (l *load) size() sizingResult {
 	const (
 		renewals               = 4              // commits a second, whatever their number
 		beatsPerWindow, window = 4, 0.6         // an idle primary commits every quarter of 3/5 of the failover time
-		perPut, perCall        = 20, 45         // journal bytes of a put beside its key, and of its calls
+		perPut, perCall        = 20, 45         // journal bytes of a put besides its key, and of a call
 		diskPerCommit          = 8 << 10        // bytes
 		diskPerByte            = 2.3            // of the journal
 		kept                   = 90             // seconds that the journal is kept: --events-ttl, and a compaction

@@ -23,11 +23,11 @@ type statusResult struct {
 	Witnesses []witnessResult  `json:"witnesses,omitempty"`
 	Obstacles []obstacleResult `json:"obstacles,omitempty"`
 	Warnings  []remarkResult   `json:"warnings,omitempty"` // what is wrong
-	Notes     []remarkResult   `json:"notes,omitempty"`    // what should be known though nothing is wrong
+	Notes     []remarkResult   `json:"notes,omitempty"`    // what to know although nothing is wrong
 }
 
-// A witnessResult is a node that runs a member of etcd and holds no metadata, as etcd knows
-// it while it runs.
+// A witnessResult is a node that runs a member of etcd and holds no metadata. etcd lists it
+// while it runs.
 type witnessResult struct {
 	NodeID      string `json:"node_id"`
 	HTTPAddress string `json:"http_address"`
@@ -50,14 +50,14 @@ type leaderResult struct {
 	Term    uint64 `json:"term"`
 }
 
-// A remarkResult is what a node says beside its figures.
+// A remarkResult is a warning or a note of a node.
 type remarkResult struct {
 	NodeID string `json:"node_id"`
 	Text   string `json:"text"`
 }
 
-// A nodeResult is the status of a node. One that did not answer has its address
-// and an error only.
+// A nodeResult is the status of a node. For a node that did not answer it has only the
+// address and an error.
 type nodeResult struct {
 	NodeID        string `json:"node_id,omitempty"`
 	Address       string `json:"address"`
@@ -77,7 +77,7 @@ type nodeResult struct {
 	Capacity      uint64 `json:"capacity_bytes"`
 	Used          uint64 `json:"used_bytes"`
 	Quarantined   uint64 `json:"quarantined_bytes"`
-	Committed     uint64 `json:"committed_sequence,omitempty"` // of the journal, as the node knows it
+	Committed     uint64 `json:"committed_sequence,omitempty"` // newest in the journal, as far as the node knows
 	EtcdBytes     uint64 `json:"etcd_bytes,omitempty"`
 	EtcdQuota     uint64 `json:"etcd_quota_bytes,omitempty"`
 	SnapshotLoads uint64 `json:"snapshot_loads"`
@@ -128,7 +128,8 @@ func (f *Flags) status(ctx context.Context, cmd *cobra.Command) error {
 	return result.verdict(err)
 }
 
-// noneServes ends a command as monitoring expects it if no node serves.
+// noneServes ends a command with status 2, which monitoring systems take for critical, since
+// no node serves.
 func noneServes(err error) error {
 	const critical = 2
 	return cli.WithStatus(critical, err)
@@ -220,7 +221,7 @@ func statusTable(w io.Writer, s *statusResult) {
 	remarks(w, "note", s.Notes)
 }
 
-// obstacles prints each obstacle once, with the nodes that met it.
+// obstacles prints each obstacle once, with the nodes that report it.
 func obstacles(w io.Writer, met []obstacleResult) {
 	by := map[obstacleResult][]string{}
 	var order []obstacleResult
@@ -240,7 +241,7 @@ func obstacles(w io.Writer, met []obstacleResult) {
 	}
 }
 
-// remarks prints each remark once, with the nodes that made it.
+// remarks prints each remark once, with the nodes that report it.
 func remarks(w io.Writer, kind string, made []remarkResult) {
 	from := map[string][]string{}
 	for _, r := range made {
@@ -258,8 +259,8 @@ func (n *nodeResult) lag() string {
 	return fmt.Sprintf("%s (%v)", cli.Count(n.LagEntries), cli.Millis(n.LagMillis))
 }
 
-// used writes what objects and reservations take. What is in quarantine counts as used in
-// JSON, as for the allocators, and has a column of its own for people.
+// used formats the share of memory that objects and reservations take. In JSON, as in the
+// allocators, quarantined memory counts as used; the table has a column of its own for it.
 func (n *nodeResult) used() string {
 	if n.Capacity == 0 {
 		return "no memory"
@@ -267,7 +268,8 @@ func (n *nodeResult) used() string {
 	return fmt.Sprintf("%.1f %% of %s", 100*float64(n.Used-min(n.Used, n.Quarantined))/float64(n.Capacity), cli.SizeText(n.Capacity))
 }
 
-// isElected reports whether a node is the elected one, which may be fenced, or end.
+// isElected reports whether a node is the elected one, which may also be fenced or handing
+// over.
 func (n *nodeResult) isElected() bool {
 	return slices.Contains([]string{roleName(pb.Role_ROLE_PROMOTING), roleName(pb.Role_ROLE_PRIMARY), roleName(pb.Role_ROLE_HANDING_OVER), roleName(pb.Role_ROLE_FENCED)}, n.Role)
 }

@@ -22,7 +22,7 @@ type topResult struct {
 	Puts      float64 `json:"puts_per_s"`
 	Reads     float64 `json:"reads_per_s"`
 	HitRate   float64 `json:"hit_rate"`            // percent of the keys that were asked for; 0 if none was
-	Deletes   float64 `json:"delete_events_per_s"` // one may remove many objects
+	Deletes   float64 `json:"delete_events_per_s"` // each may remove many objects
 	Evictions float64 `json:"evictions_per_s"`
 	Renewals  float64 `json:"renewals_per_s"`
 	Commits   float64 `json:"commits_per_s"`
@@ -33,7 +33,7 @@ type topResult struct {
 	asked, commits bool // whether there is a hit rate, and a commit's time
 }
 
-// rates are the metrics that are told as a rate, as they add up.
+// rates are the counters that are shown as rates; the counters of one row are added up.
 var rates = []struct {
 	names []string
 	to    func(*topResult) *float64
@@ -46,7 +46,7 @@ var rates = []struct {
 	{[]string{"understudy_commit_duration_seconds_count"}, func(r *topResult) *float64 { return &r.Commits }},
 }
 
-// A watcher has what was seen the last time.
+// A watcher has the metrics of the last round.
 type watcher struct {
 	node string
 	at   time.Duration // by the clock
@@ -96,12 +96,13 @@ func bindRepeat(cmd *cobra.Command, interval *time.Duration, rounds *int) {
 	cmd.Flags().IntVar(rounds, "count", 0, "how many times it prints; 0 for until Ctrl-C")
 }
 
-// compare returns what a node did since the figures before, or since its start.
+// compare returns what a node did since the last round. If that was of another node or
+// process, the result covers the time since the node's start and has no rates.
 func (w *watcher) compare(id string, at time.Duration, figures scrape) *topResult {
 	r := &topResult{NodeID: id, Waiting: figures.sum("understudy_queue_submissions"), Clients: figures.sum("master_active_clients")}
 	before, seconds := w.seen, (at - w.at).Seconds()
 	const commits = "understudy_commit_duration_seconds"
-	if w.node != id || figures.sum(commits+"_count") < before.sum(commits+"_count") { // another process
+	if w.node != id || figures.sum(commits+"_count") < before.sum(commits+"_count") { // another node, or a restarted one
 		before, seconds = nil, 0
 	}
 	*w = watcher{id, at, figures}

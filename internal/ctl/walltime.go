@@ -9,20 +9,21 @@ import (
 	"github.com/understudy-store/understudy/internal/clock"
 )
 
-// wallTimes derive when a commit was made by the clock of this machine. Commits carry
-// cluster time, which no wall clock sets and which stands still while no node is primary. So
-// it is counted back from the moment at which the primary said its cluster time; before a
-// change of primary, less the time without one, which is known as history has it.
+// wallTimes derives when commits were made, by the wall clock of this machine. Commits carry
+// cluster time, which no wall clock sets and which stands still while there is no primary. So
+// the wall time of a commit is counted back from the moment at which the primary reported its
+// cluster time. For commits of earlier terms, the gaps between terms are subtracted as well,
+// as far as the history of terms has them.
 type wallTimes struct {
 	asked   time.Time // when the primary answered; zero if none serves, so nothing can be derived
 	cluster int64     // its cluster time then
 	term    uint64
-	rough   bool              // the answer was not a primary's
+	rough   bool              // asked is when a commit of a newer term came, not when a primary answered
 	gaps    map[uint64]uint64 // milliseconds without a primary before a term
 }
 
-// wallTimes asks the primary for what is needed. Without an answer there are no wall times,
-// or no gaps.
+// wallTimes asks the primary for its history. If no node serves, there are no wall times; if
+// the history cannot be read, there are no gaps.
 func (ns nodes) wallTimes(ctx context.Context) *wallTimes {
 	p := ns.primary()
 	if p == nil {
@@ -44,7 +45,7 @@ func (w *wallTimes) of(term uint64, cluster int64) (at time.Time, rough bool) {
 	switch {
 	case w.asked.IsZero():
 		return time.Time{}, false
-	case term > w.term: // it comes just now, from the next primary
+	case term > w.term: // a commit of the next primary, made just now
 		w.asked, w.cluster, w.term, w.rough = clock.Wall(), cluster, term, true
 	}
 	at = w.asked.Add(cli.Millis(cluster) - cli.Millis(w.cluster))

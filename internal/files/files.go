@@ -15,9 +15,9 @@ import (
 	"github.com/understudy-store/understudy/internal/clock"
 )
 
-// Place gives a file that was written aside, in the same folder, its name, durably and in
-// place of an older one. If writing it failed with err, or check fails, or any step, it
-// removes the file. Check may be nil.
+// Place syncs a temporary file and renames it to name, durably, replacing an older file. Both
+// must be in the same folder. If err, from writing the file, is not nil, or if check or any
+// step fails, Place removes the temporary file. check may be nil.
 func Place(aside *os.File, name string, err error, check func() error) error {
 	if err == nil {
 		err = aside.Sync() // else a loss of power may leave an empty file
@@ -42,7 +42,7 @@ func Place(aside *os.File, name string, err error, check func() error) error {
 	return errors.Join(folder.Sync(), folder.Close())
 }
 
-// Read reads a file of so many bytes at most.
+// Read reads a file of at most that many bytes.
 func Read(name string, most int) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -56,8 +56,9 @@ func Read(name string, most int) ([]byte, error) {
 	return b, err
 }
 
-// Reload calls load every second, until the context ends: it reads files, and takes what
-// they hold if that has changed. Of failures in a row that are alike, refused gets the first.
+// Reload calls load every second, until the context ends. load reads files, and applies their
+// content if it has changed. Of consecutive failures with the same text, refused gets the
+// first.
 func Reload(ctx context.Context, load func() error, refused func(error)) error {
 	last := ""
 	return clock.Every(ctx, time.Second, func() error {

@@ -31,9 +31,9 @@ type Group struct {
 	Families []Family // by name
 }
 
-// Groups returns the metrics that a node may show, but for those of the Go
-// runtime and the process: for documentation and tests. A metric that has
-// nothing to say is left out of a scrape, such as the lag without a journal.
+// Groups returns the metrics that a node may export, except those of the Go runtime
+// and the process. It is for documentation and tests. A scrape leaves out metrics
+// without a value, such as the lag without a journal.
 func Groups() []Group {
 	var groups []Group
 	add := func(title string, f Family) {

@@ -25,7 +25,7 @@ const (
 	titleEachCall = "Each call"
 )
 
-// figures shows all that is read at a scrape, but for what is not known.
+// figures sends everything that is read at a scrape and known.
 func (s *scrape) figures(to func(title string) sink) {
 	s.node(to(titleNode))
 	if s.lagKnown {
@@ -76,7 +76,7 @@ func (s *scrape) node(to sink) {
 	gauge(to, "ha_oplog_last_sequence_id", "The sequence of the newest commit that this node knows of.", committed)
 }
 
-// standbyState translates a role to the C++ master's state of a standby.
+// standbyState returns the number that the C++ master gives a standby's state.
 func standbyState(n promote.NodeInfo) int {
 	const stopped, watching, recovering, promoting, promoted = 0, 3, 4, 6, 7
 	switch n.Role {
@@ -110,7 +110,7 @@ func (s *scrape) queue(to sink) {
 	gauge(to, "ha_pending_mutation_queue_size", "Callers whose changes wait for a commit.", s.submissions)
 }
 
-// takeovers shows how this node came by its state.
+// takeovers shows how this node got its state.
 func (s *scrape) takeovers(to sink) {
 	gauge(to, "understudy_started_empty", "1 in a term that this node began with all that was before lost.", flag(s.status.Empty))
 	gauge(to, "understudy_failover_after_seconds",
@@ -147,7 +147,7 @@ func (s *scrape) takeovers(to sink) {
 		s.status.Loads[journal.ReasonDigest])
 }
 
-// saving shows how it stands with the node's state files.
+// saving shows how the node's state files are saved.
 func (s *scrape) saving(to sink) {
 	saving := s.status.Saving
 	counter(to, "understudy_state_saves_total", "State files that this node wrote.", saving.Saves)
@@ -214,7 +214,7 @@ func (s *scrape) eachCall(to sink, op service.Op) {
 
 func isBatch(op service.Op) bool { return strings.HasPrefix(string(op), "batch_") }
 
-// A sink takes figures: what each is, and how to make the metric.
+// A sink takes figures: the family of each, and a function that makes the metric.
 type sink func(f Family, metric func(*prometheus.Desc) prometheus.Metric)
 
 type number interface {

@@ -34,8 +34,8 @@ func (s *scrape) state(to sink) {
 	counter(to, "understudy_quarantine_exits_total", "Ranges of memory that left quarantine.", st.QuarantineExits)
 }
 
-// leaseCounts shows what became of leases that this node granted. etcd's lessor
-// has the same four counters.
+// leaseCounts shows how many leases this node granted, and how they ended. etcd's lessor has
+// the same four counters.
 func (s *scrape) leaseCounts(to sink) {
 	l := s.leases
 	counter(to, "understudy_leases_granted_total", "Leases that reads gave to objects without one, or whose last one had ended.", l.Granted)
@@ -63,8 +63,8 @@ func (s *scrape) renewalCounts(to sink) {
 		"Renewals in etcd that a full sync did not find in this standby's state; always 0 without a defect.", r.Differed.Load())
 }
 
-// evictionCounts shows what a primary evicted. There is memory only to evict
-// from, so the C++ master's totals and its figures of memory are the same.
+// evictionCounts shows what a primary evicted. It evicts from memory only, so the C++
+// master's totals and its figures for memory are the same.
 func (s *scrape) evictionCounts(to sink) {
 	e := s.evictions
 	counter(to, "master_attempted_evictions_total", "Rounds of eviction.", e.Attempted.Load())
@@ -82,8 +82,8 @@ func (s *scrape) evictionCounts(to sink) {
 		"Abandoned puts that the primary discarded when their release time had come.", e.Discarded.Load())
 }
 
-// leaseTTLs shows a histogram that nobody has to keep: all leases are in the
-// bucket of the only TTL there is.
+// leaseTTLs computes a histogram at the scrape: all leases have the same TTL, so they are all
+// in its bucket.
 func (s *scrape) leaseTTLs(to sink) {
 	leases, ttl, buckets := s.leases.Granted+s.leases.Renewed, s.leaseTTL.Seconds(), make(map[float64]uint64)
 	for _, bound := range []float64{1, 2, 5, 10, 20, 60, 300, 600, 3600} { // seconds

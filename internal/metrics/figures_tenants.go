@@ -7,11 +7,10 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// tenant is what one tenant has, or several together: then the last three say how many
-// of them.
+// tenant has the figures of one tenant, or the sums of several.
 type tenant struct {
 	requested, effective, charged uint64 // bytes
-	closed, over, registered      uint64 // 0 or 1 for one tenant
+	closed, over, registered      uint64 // 0 or 1 for one tenant; of several, how many are so
 }
 
 func (t tenant) plus(u tenant) tenant {
@@ -21,7 +20,7 @@ func (t tenant) plus(u tenant) tenant {
 	}
 }
 
-// tenantsOf returns tenants by what they are called in a label: several may share that.
+// tenantsOf returns tenants by their value in a label, which several may share.
 func tenantsOf(all []metadata.TenantQuota) map[string]tenant {
 	by := make(map[string]tenant, len(all))
 	for _, t := range all {
@@ -34,7 +33,7 @@ func tenantsOf(all []metadata.TenantQuota) map[string]tenant {
 	return by
 }
 
-// countsByLabel returns counters by what their tenants are called in a label.
+// countsByLabel returns counters by the value of their tenants in a label.
 func countsByLabel(all map[string]service.TenantCounts) map[string]service.TenantCounts {
 	by := make(map[string]service.TenantCounts, len(all))
 	for name, n := range all {
@@ -44,8 +43,8 @@ func countsByLabel(all map[string]service.TenantCounts) map[string]service.Tenan
 	return by
 }
 
-// quotas shows what tenants may have, and have, in upstream's names. They are left
-// out where no tenant has a quota.
+// quotas shows the quotas of tenants and what they use, under upstream's names. It shows
+// nothing if no tenant has a quota.
 func (s *scrape) quotas(to sink) {
 	var all tenant
 	for _, t := range s.tenants {

@@ -18,8 +18,8 @@ var (
 	phaseDuration  = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
 )
 
-// instruments are the metrics that are not read at a scrape, but reported as
-// things happen.
+// instruments are the metrics that are not read at a scrape: the parts of a node report them
+// when something happens.
 type instruments struct {
 	calls, takeovers                                    *prometheus.HistogramVec
 	commit, commitMicros, apply, bytes, changes, values prometheus.Observer
@@ -66,8 +66,8 @@ func newInstruments(registry *prometheus.Registry, declare func(title string, f 
 		cleanedBytes: counter(titleTakeover, "understudy_cleanup_bytes_total",
 			"Bytes of memory that the objects of understudy_cleanup_objects_total held.").WithLabelValues(),
 	}
-	// What is rare is shown from the start, or its first time would not look like
-	// an increase.
+	// Rare series exist from the start. Otherwise their first event would not look like an
+	// increase.
 	for _, reason := range refusals {
 		i.refused.WithLabelValues(reason)
 	}

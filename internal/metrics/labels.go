@@ -40,7 +40,7 @@ func texts[T any](list []T, text func(T) string) []string {
 	return out
 }
 
-// roles are all that a node can have.
+// roles are all roles that a node can have.
 var roles = []promote.Role{
 	promote.Standby, promote.Electing, promote.Promoting, promote.Primary, promote.HandingOver, promote.Fenced, promote.Stopping,
 }
@@ -48,14 +48,14 @@ var roles = []promote.Role{
 // roleName returns a role as a label's value.
 func roleName(r promote.Role) string { return strings.ReplaceAll(string(r), " ", "_") }
 
-// reasons are shown from the start, or the first load would not look like an
-// increase.
+// reasons are the reasons whose series exist from the start. Otherwise the first load would
+// not look like an increase.
 var reasons = []journal.Reason{
 	journal.ReasonStart, journal.ReasonCompacted, journal.ReasonGap, journal.ReasonCorrupt,
 	journal.ReasonDigest, journal.ReasonDifference, journal.ReasonLag, journal.ReasonFounded,
 }
 
-// deleteTypes are all that a delete event can have.
+// deleteTypes are all types of delete events.
 var deleteTypes = []deleteevents.Type{
 	deleteevents.Remove, deleteevents.RemoveByRegex, deleteevents.RemoveAll, deleteevents.PutRevoke, deleteevents.UnmountSegment, deleteevents.EvictTenant,
 }
@@ -70,7 +70,7 @@ const (
 // refusals are all reasons why etcd refused a commit.
 var refusals = []string{refusedNoSpace, refusedTooLarge, refusedOther}
 
-// statusCodes are all that gRPC has.
+// statusCodes returns all codes of gRPC.
 func statusCodes() (list []codes.Code) {
 	for c := codes.OK; c <= codes.Unauthenticated; c++ {
 		list = append(list, c)

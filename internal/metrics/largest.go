@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// maxNames bounds the names of segments, and of tenants, in one answer, and otherNames
-// stands for those that are left out.
+// maxNames bounds the names of segments, and of tenants, in one answer. otherNames stands for
+// all others together.
 const (
 	maxNames   = 1000
 	otherNames = "(others)"
 )
 
-// largest returns the largest entries, and in one the sum of the others.
+// largest returns the largest entries, and one entry with the sum of the others.
 func largest[V any](all map[string]V, size func(V) uint64, plus func(a, b V) V) map[string]V {
 	if len(all) <= maxNames {
 		return all

@@ -19,23 +19,23 @@ import (
 	"github.com/understudy-store/understudy/promote"
 )
 
-// Sources are what a node's figures are read from. The functions are called
-// from any goroutine; those without a context must not block.
+// Sources are the parts of a node from which its figures are read. The functions
+// may be called from any goroutine; those without a context must not block.
 type Sources struct {
 	Clock clock.Clock
 	// Status returns the node's status. A node without HA is always the primary.
 	Status func() promote.Status
 	// Store returns the node's state, nil while it has none.
 	Store func() *metadata.Store
-	// Gate leads to the term in which this node serves, if it does.
+	// Gate has the term in which this node serves, if it does.
 	Gate *service.Gate
 
 	Calls     *service.Counters
 	Renewals  *leasesync.Counters
 	Evictions *eviction.Counters
 
-	// FileCapacity is how many bytes the files of Disk replicas may have; 0 if that is
-	// not bounded.
+	// FileCapacity is how many bytes the files of Disk replicas may have in total; 0 means
+	// no bound.
 	FileCapacity uint64
 
 	// Head reads the journal's end; nil without a journal.
@@ -43,8 +43,8 @@ type Sources struct {
 	// EtcdSize returns the size of etcd's database and its quota in bytes, 0 for
 	// what is not known; nil without etcd.
 	EtcdSize func(ctx context.Context) (used, quota uint64)
-	// SettingsDiffer returns how many settings that should be alike on all nodes are
-	// not those of the primary; nil without a journal.
+	// SettingsDiffer returns how many settings that should be the same on all nodes differ
+	// from those of the primary; nil without a journal.
 	SettingsDiffer func() int
 }
 
@@ -54,14 +54,14 @@ type Metrics struct {
 	src      Sources
 	registry *prometheus.Registry
 	polls    polls
-	counted  metadata.Term // whose takeover was counted last, of Run only
-	saves    int64         // of state files that were counted, of Run only
+	counted  metadata.Term // the term whose takeover was counted last; only Run uses it
+	saves    int64         // how many saves of state files were counted; only Run uses it
 	window   window        // of the rates in MooncakeSummary
 	failures atomic.Int64  // writes of commits that failed, for MooncakeSummary
 }
 
-// New returns the metrics of a node. Run must run for those that need etcd or
-// the passing of time.
+// New returns the metrics of a node. Those that need etcd, or that change with time, are
+// current only while Run runs.
 func New(src Sources) *Metrics {
 	registry := prometheus.NewRegistry()
 	m := &Metrics{instruments: newInstruments(registry, func(string, Family) {}), src: src, registry: registry}
@@ -72,14 +72,15 @@ func New(src Sources) *Metrics {
 	return m
 }
 
-// collectorFigures are of what Go's collector says of itself, besides what is always
-// there: pauses as a histogram, the live heap, and what callers spend on helping it.
+// collectorFigures selects figures of Go's garbage collector that the default set lacks: a
+// histogram of pauses, the live heap, cycles, and the CPU time that goroutines spend on
+// assisting it.
 func collectorFigures() collectors.GoRuntimeMetricsRule {
 	return collectors.GoRuntimeMetricsRule{Matcher: regexp.MustCompile(
 		`^/(sched/pauses/total/gc:seconds|gc/heap/live:bytes|gc/cycles/total:gc-cycles|cpu/classes/gc/mark/assist:cpu-seconds)$`)}
 }
 
-// Handler answers scrapes. Who serves it bounds how many there are at once.
+// Handler answers scrapes. Its server must bound how many run at once.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		Registry:      m.registry,

@@ -10,9 +10,9 @@ import (
 )
 
 // MooncakeSummary returns what the C++ master writes between the braces of its
-// /metrics/summary: its figures, and those of high availability. Figures that there are
-// none of here are 0. Calls are counted a second, over the time since a summary at
-// least rateWindow ago or since the start.
+// /metrics/summary: its figures, and those of high availability. Figures that Understudy
+// does not have are 0. Calls are given per second, over the time since a summary at least
+// rateWindow ago, or since the start.
 func (m *Metrics) MooncakeSummary() (master, ha string) {
 	s := m.take()
 	now := marks{at: m.src.Clock(), ops: make(map[service.Op]marked), noRoom: s.calls.AllocationFailures.Load(), partly: s.calls.PartialAllocations.Load()}
@@ -23,10 +23,10 @@ func (m *Metrics) MooncakeSummary() (master, ha string) {
 	return s.mooncakeMaster(now, m.window.begin(now)), s.mooncakeHA(m.failures.Load())
 }
 
-// rateWindow is the least time that rates are counted over, but for a start.
+// rateWindow is the shortest time over which rates are computed, except after a start.
 const rateWindow = 10 * time.Second
 
-// A window is the time over which rates are counted.
+// A window is the time over which rates are computed.
 type window struct {
 	mu         sync.Mutex
 	base, next marks
@@ -41,7 +41,7 @@ type marks struct {
 
 type marked struct{ requests, failures, partial, items, failedItems int64 }
 
-// begin returns where the window that ends now begins.
+// begin returns the marks at the beginning of the window that ends now.
 func (w *window) begin(now marks) marks {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -104,7 +104,7 @@ func (s *scrape) mooncakeMaster(now, base marks) string {
 	}, " | ")
 }
 
-// rates writes how often calls were made, a second.
+// rates formats the calls per second between two marks.
 func rates(now, base marks) (calls, batches string) {
 	rate := func(n int64) string {
 		if elapsed := (now.at - base.at).Seconds(); elapsed > 0 {

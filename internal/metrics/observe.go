@@ -15,22 +15,20 @@ import (
 	"github.com/understudy-store/understudy/promote"
 )
 
-// What the parts of a node report as it happens. These methods may be called
-// from any goroutine, and do not block.
+// The parts of a node call these methods when something happens. The methods may be
+// called from any goroutine, and do not block.
 
 var _ journal.Observer = (*Metrics)(nil)
 
-// Call reports a call that has ended, of gRPC or of Mooncake's protocol, by its
-// full method name, such as
-// /understudy.v1.ObjectService/PutStart. Methods must come from a fixed set.
+// Call reports the end of a call, of gRPC or of Mooncake's protocol, by its full method
+// name, such as /understudy.v1.ObjectService/PutStart. Methods must come from a fixed set.
 func (m *Metrics) Call(ctx context.Context, method string, code codes.Code, took time.Duration) {
 	service, name, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
 	service = service[strings.LastIndexByte(service, '.')+1:]
 	observe(ctx, m.calls.WithLabelValues(service+"/"+name, code.String()), took.Seconds())
 }
 
-// observe adds a value, with the trace that it belongs to as an exemplar if that is
-// recorded.
+// observe adds a value. If its trace is recorded, the trace's id is the exemplar.
 func observe(ctx context.Context, to prometheus.Observer, value float64) {
 	if span := trace.SpanContextFromContext(ctx); span.IsSampled() {
 		to.(prometheus.ExemplarObserver).ObserveWithExemplar(value, prometheus.Labels{"trace_id": span.TraceID().String()})

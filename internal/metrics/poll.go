@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// pollEvery is how often Run looks at what a scrape cannot know.
+	// pollEvery is how often Run reads what a scrape cannot read.
 	pollEvery = time.Second
-	// sizeEvery is how many polls go by between two questions for etcd's size.
+	// sizeEvery is the number of polls from one request for etcd's size to the next.
 	sizeEvery = 5
-	// pollTimeout bounds one question to etcd.
+	// pollTimeout bounds one request to etcd.
 	pollTimeout = 2 * time.Second
 )
 
-// polled is what was found out between scrapes.
+// polled is the result of the last polls.
 type polled struct {
 	head       journal.Head // of the journal, as last read from etcd
 	lagKnown   bool
@@ -30,17 +30,17 @@ type polled struct {
 	etcdQuota  uint64
 }
 
-// polls keeps what was found out between scrapes.
+// polls keeps the result of the last polls for scrapes.
 type polls struct {
 	mu    sync.Mutex // guards all below
 	last  polled
-	seq   metadata.Seq  // of the state when somebody looked last
+	seq   metadata.Seq  // of the state at the last look
 	moved time.Duration // by the clock, when seq was first seen
 }
 
-// Run asks etcd once a second for what a scrape must not wait for, and notes
-// what goes by between scrapes, until the context ends. While etcd does not
-// answer, the figures stay as they are, and understudy_commit_age_seconds grows.
+// Run asks etcd once a second for what a scrape must not wait for, and counts events that
+// happen between scrapes, until the context ends. While etcd does not answer, the figures
+// stay as they are, and understudy_commit_age_seconds grows.
 func (m *Metrics) Run(ctx context.Context) error {
 	m.poll(ctx, true)
 	n := 0
@@ -58,7 +58,7 @@ func (m *Metrics) poll(ctx context.Context, size bool) {
 		m.counted = t.Term
 		m.takeover(t)
 	}
-	if s := status.Saving; s.Saves > m.saves { // saves are far more seldom than polls
+	if s := status.Saving; s.Saves > m.saves { // saves are much rarer than polls
 		m.saves = s.Saves
 		m.snapshot.Observe(float64(s.Took.Milliseconds()))
 	}
@@ -68,8 +68,8 @@ func (m *Metrics) poll(ctx context.Context, size bool) {
 	}
 }
 
-// pollLag compares the journal's end with the state of a moment later, so that
-// commits on their way do not count as lag.
+// pollLag compares the journal's head with the state a moment later, so that commits which
+// are just arriving do not count as lag.
 func (m *Metrics) pollLag(ctx context.Context, status promote.Status) {
 	if m.src.Head == nil {
 		return
@@ -84,7 +84,7 @@ func (m *Metrics) pollLag(ctx context.Context, status promote.Status) {
 		}
 		lag.head = at.Head
 		own := m.src.Status().Position
-		// Without a state there is nothing that lags.
+		// A node without a state has no lag.
 		lag.lagKnown = own.Seq > 0
 		if lag.lagKnown {
 			lag.lagEntries, lag.lagTime = at.Head.Lag(own)
@@ -105,8 +105,8 @@ func (m *Metrics) pollSize(ctx context.Context) {
 	m.polls.last.etcdBytes, m.polls.last.etcdQuota = used, quota
 }
 
-// look notes whether the state has moved on. It returns what was found out so
-// far, and how long ago the state moved.
+// look records whether the state has advanced. It returns the result of the last polls, and
+// how long ago the state last advanced.
 func (p *polls) look(status promote.Status, now time.Duration) (polled, time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,7 +115,7 @@ func (p *polls) look(status promote.Status, now time.Duration) (polled, time.Dur
 	}
 	last := p.last
 	if status.Self.Role != promote.Standby {
-		last.lagEntries, last.lagTime = 0, 0 // of a time when it was one
+		last.lagEntries, last.lagTime = 0, 0 // they are from when the node was a standby
 	}
 	return last, now - p.moved
 }

@@ -14,8 +14,8 @@ type Latencies struct {
 	Counts []uint64
 }
 
-// Puts returns how long the calls took that began puts and succeeded, of all protocols,
-// since the start of this node.
+// Puts returns the latencies of the successful calls that began puts, of all protocols, since
+// the start of this node.
 func (m *Metrics) Puts() (all Latencies) {
 	all.Bounds, all.Counts = seconds, make([]uint64, len(seconds))
 	shown := make(chan prometheus.Metric)
@@ -38,7 +38,7 @@ func (m *Metrics) Puts() (all Latencies) {
 	return all
 }
 
-// begins reports whether a metric is about calls that began puts and succeeded.
+// begins reports whether a metric is about successful calls that began puts.
 func begins(one *dto.Metric) (begins bool) {
 	ok := false
 	for _, label := range one.GetLabel() {

@@ -37,7 +37,7 @@ type scrape struct {
 
 	// Of the term; zero on a node that does not serve.
 	clients     int
-	held        int // of them, silent for too long
+	held        int // of these clients, silent for too long and kept
 	queueBytes  int
 	submissions int
 
@@ -51,7 +51,7 @@ type use struct{ busy, capacity uint64 }
 
 func (u use) plus(v use) use { return use{u.busy + v.busy, u.capacity + v.capacity} }
 
-// take reads everything that is not read figure by figure.
+// take reads everything except the counters, which figures reads one by one.
 func (m *Metrics) take() *scrape {
 	s := &scrape{
 		status: m.src.Status(), calls: m.src.Calls, renewals: m.src.Renewals, evictions: m.src.Evictions,
@@ -69,7 +69,7 @@ func (m *Metrics) take() *scrape {
 			s.tenants, s.quotaCapacity = tenantsOf(store.Quotas()), store.QuotaCapacity()
 		}
 		for seg := range store.EachSegment() {
-			// Several segments may share a name, or do once it is fit for a label.
+			// Several segments may share a name, at the latest once it is valid for a label.
 			name := strings.ToValidUTF8(seg.Name, "\uFFFD")
 			s.segments[name] = s.segments[name].plus(use{seg.Busy, seg.Capacity})
 		}
@@ -94,7 +94,7 @@ func (s *scrape) term() metadata.Term {
 	return max(s.status.Leader.Term, s.status.Position.Term, s.status.Head.Term, s.head.Term)
 }
 
-// everything is a scrape from which no figure is left out.
+// everything returns a scrape that has every figure.
 func everything() *scrape {
 	return &scrape{
 		tenants: map[string]tenant{"": {}}, tenantCounts: map[string]service.TenantCounts{"": {}},

@@ -65,7 +65,7 @@ var summarised = []struct {
 	{service.OpBatchGetReplicaList, "Get"}, {service.OpBatchExistKey, "Exist"}, {service.OpBatchRemove, "Del"},
 }
 
-// ratio shows how many of all succeeded. The two are not read at one moment.
+// ratio formats how many of all succeeded. all and failed are not read at the same moment.
 func ratio(name string, all, failed int64) string {
 	return fmt.Sprintf("%s=%d/%d", name, max(0, all-failed), all)
 }

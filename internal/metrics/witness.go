@@ -8,9 +8,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Witness answers scrapes of a node that runs a member of etcd and holds no metadata: what
-// it has of a node's figures, under their names. size must not block; it returns the size
-// of etcd's database and its quota.
+// Witness answers scrapes of a node that runs a member of etcd and holds no metadata, with
+// those figures of a node that it has. size must not block; it returns the size of etcd's
+// database and its quota, in bytes.
 func Witness(version string, size func() (used, quota uint64)) http.Handler {
 	registry := prometheus.NewRegistry()
 	gauge := func(name, help string, labels prometheus.Labels, value func() float64) {

@@ -1,6 +1,6 @@
 // Package nowait marks the context of a call that runs on an event loop. Such a
-// call must not wait for anything but a lock: where it would, it fails with Err,
-// having changed nothing, and is made again on a goroutine of its own.
+// call must not wait for anything but a lock. Where it would have to wait, it fails
+// with Err and changes nothing, and its caller repeats it on a goroutine of its own.
 package nowait
 
 import (
@@ -16,6 +16,6 @@ type key struct{}
 // Context returns a context for calls that must not wait.
 func Context(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, true) }
 
-// Asked reports whether a call must not wait. It is for the places that wait: a call
-// that need not wait does not ask.
+// Asked reports whether a call must not wait. The code calls it where it is about to
+// wait, and only there.
 func Asked(ctx context.Context) bool { return ctx.Value(key{}) != nil }

@@ -22,7 +22,7 @@ import (
 
 // A Source is the node that an error comes from.
 type Source struct {
-	Term      uint64 // the highest that it knows, 0 for none
+	Term      uint64 // the highest that the node knows, 0 for none
 	ClusterID string
 	NodeID    string
 	// Leader is the host:port of the gRPC service of the primary, as the node
@@ -30,15 +30,15 @@ type Source struct {
 	Leader string
 }
 
-// defect is all that a caller learns of an error that should not have been.
+// defect is all that a caller learns of an internal error.
 const defect = "a defect of the server; its log says more"
 
-// Status returns the status of a call that failed: the code of the error's
-// kind, what it says to people, and an ErrorDetail. operation stands in the
-// detail if the error does not name one of its own. It returns nil for nil.
+// Status returns the status of a call that failed: the code of the error's kind, a
+// message for people, and an ErrorDetail. The detail names operation if the error
+// names none. Status returns nil for nil.
 //
-// Of an error of kind Internal, and of one without any kind, which counts as
-// such, only the outermost detail is sent, and never its cause.
+// Of an error of kind Internal only the outermost detail is sent, never the cause. An
+// error without a kind counts as Internal.
 func Status(err error, operation string, from Source) *status.Status {
 	if err == nil {
 		return nil
@@ -55,7 +55,7 @@ func Status(err error, operation string, from Source) *status.Status {
 		Operation:     operation,
 		LeaderAddress: from.Leader,
 	})
-	if failed != nil { // an id that is not UTF-8
+	if failed != nil { // an id in the detail is not UTF-8
 		return st
 	}
 	return detailed
@@ -84,14 +84,13 @@ func Item(item *pb.ItemError, operation string) *errs.Error {
 	return &errs.Error{Kind: FromWire(item.GetKind()), Op: operation, Detail: item.GetMessage()}
 }
 
-// Parse returns the error that a gRPC call ended with, and the node it comes
-// from; a Source without a NodeID means that no node of ours has spoken. It
-// returns nil for nil.
+// Parse returns the error with which a gRPC call ended, and the node that sent it. A
+// Source without a NodeID means that no node of ours answered. Parse returns nil for nil.
 //
-// Without an ErrorDetail the kind follows from the code: Unresolved if the call
-// may have been applied for all that is known, InvalidParams if a message was
-// too large (in either direction: the call may have been applied),
-// NotSupported if there is no such call, else Internal.
+// Without an ErrorDetail the kind follows from the code: Unresolved if the call may
+// have been applied; InvalidParams if a message was too large, in either direction, so
+// that the call may have been applied as well; NotSupported if there is no such call;
+// else Internal.
 func Parse(err error) (*errs.Error, Source) {
 	if err == nil {
 		return nil, Source{}
@@ -119,11 +118,11 @@ func Parse(err error) (*errs.Error, Source) {
 	return &errs.Error{Kind: bareKind(st.Code()), Op: unanswered, Err: Plain(err)}, Source{}
 }
 
-// unanswered is the operation of errors that no node has answered.
+// unanswered is the operation of errors for calls that no node answered.
 const unanswered = "grpc"
 
-// Plain returns an error that says only what a status says, without what gRPC puts
-// around it and around the cause of a failed connection. Other errors stay as they are.
+// Plain returns an error with the message of a gRPC status only, without the text that gRPC
+// adds to it and to the cause of a failed connection. It returns other errors unchanged.
 func Plain(err error) error {
 	if st, ok := status.FromError(err); ok && err != nil {
 		return plain{err, st.Message()}
@@ -147,7 +146,7 @@ func (p plain) Error() string {
 	return inWords(p.message)
 }
 
-// inWords says plainly what of gRPC's own texts only its developers understand.
+// inWords replaces messages of gRPC that only its developers understand.
 func inWords(text string) string {
 	says := func(part string) bool { return strings.Contains(text, part) }
 	switch {
@@ -159,11 +158,11 @@ func inWords(text string) string {
 	return text
 }
 
-// NoAnswer is the Cause where a node that may be well did not answer in time.
+// NoAnswer is the Cause if a node, which may be healthy, did not answer in time.
 const NoAnswer = "no answer within the time limit"
 
-// Cause says for people why the node at an address gave no answer: without what gRPC
-// puts around the cause, and without the address.
+// Cause returns, for people, why the node at an address did not answer, without the address
+// and without the text that gRPC adds.
 func Cause(address string, err error) string {
 	var e *errs.Error
 	if errors.As(err, &e) && e.Op == unanswered && e.Err != nil {
@@ -173,10 +172,10 @@ func Cause(address string, err error) string {
 	return strings.TrimPrefix(cause, "connect: ")
 }
 
-// At is a Cause with the address before it.
+// At returns the address followed by the Cause.
 func At(address string, err error) string { return address + ": " + Cause(address, err) }
 
-// kindOf is errs.KindOf for something that is an error, whatever it says.
+// kindOf is errs.KindOf, except that an error of kind OK counts as Internal.
 func kindOf(err error) errs.Kind {
 	if kind := errs.KindOf(err); kind != errs.OK {
 		return kind
@@ -195,14 +194,13 @@ var wire = func() (table [256]pb.Kind) {
 	return table
 }()
 
-// ToWire returns a kind as the contract has it: KIND_INTERNAL_ERROR for one that
-// is not an error, or not known.
+// ToWire returns the contract's kind for a kind: KIND_INTERNAL_ERROR for OK and for an
+// unknown one.
 func ToWire(kind errs.Kind) pb.Kind {
 	return cmp.Or(wire[kind], pb.Kind_KIND_INTERNAL_ERROR)
 }
 
-// FromWire returns the kind that the contract's stands for: Internal for one
-// that is not known.
+// FromWire returns the kind for the contract's kind: Internal for an unknown one.
 func FromWire(kind pb.Kind) errs.Kind {
 	if k := slices.Index(wire[:], kind); k >= 0 && kind != pb.Kind_KIND_UNSPECIFIED {
 		return errs.Kind(k)
@@ -216,7 +214,7 @@ func outermost(err error) (*errs.Error, bool) {
 	return e, ok
 }
 
-// code is the kind's, but for a call that its caller has given up.
+// code returns the code of the kind, or Canceled for a call that its caller cancelled.
 func code(kind errs.Kind, err error) codes.Code {
 	if kind == errs.Unresolved && errors.Is(err, context.Canceled) {
 		return codes.Canceled
@@ -224,8 +222,8 @@ func code(kind errs.Kind, err error) codes.Code {
 	return kind.Code()
 }
 
-// message is what an error says to people. Kind and operation stand in the
-// detail, so they are left out unless there is nothing else.
+// message returns the text of an error for people. Kind and operation are in the ErrorDetail,
+// so message leaves them out unless there is nothing else.
 func message(kind errs.Kind, err error) string {
 	e, ok := outermost(err)
 	var text string
@@ -249,8 +247,8 @@ func message(kind errs.Kind, err error) string {
 	return strings.ToValidUTF8(text, "\uFFFD")
 }
 
-// detailKind is the kind that a detail names; a newer server may have one that
-// only its number tells something about.
+// detailKind returns the kind that a detail names. For an unknown kind of a newer server it
+// goes by the C++ number.
 func detailKind(detail *pb.ErrorDetail) errs.Kind {
 	if kind := FromWire(detail.GetKind()); kind != errs.Internal {
 		return kind
@@ -262,8 +260,8 @@ func detailKind(detail *pb.ErrorDetail) errs.Kind {
 	return kind
 }
 
-// bareKind is the kind of a status that comes from gRPC itself, or from
-// something between client and server.
+// bareKind returns the kind of a status that comes from gRPC itself, or from a proxy between
+// client and server.
 func bareKind(code codes.Code) errs.Kind {
 	switch code {
 	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.Aborted:

@@ -1,9 +1,9 @@
 // Package tracing sends OpenTelemetry traces of calls and commits to a collector, over
 // OTLP and gRPC.
 //
-// It must never hold up a call or a commit, nor take more memory than its queue: what
-// the collector does not take in time is dropped. Spans have no keys, but the messages
-// of errors may. Nothing here is global: no provider is registered.
+// It must never delay a call or a commit, nor take more memory than its queue: it drops
+// spans that the collector does not accept in time. Spans hold no keys, except in the
+// messages of errors. Nothing here is global: no provider is registered.
 package tracing
 
 import (
@@ -32,18 +32,18 @@ const (
 	queueSpans    = 4096
 	batchSpans    = 512
 	batchEvery    = time.Second
-	exportTimeout = 10 * time.Second // with the repetitions
-	flushTimeout  = time.Second      // of what waits when the node stops
+	exportTimeout = 10 * time.Second // of one export, with its repetitions
+	flushTimeout  = time.Second      // of the last export, when the node stops
 )
 
-// Config is what Tracing works with.
+// Config configures a Tracing.
 type Config struct {
 	// Endpoint is the collector's http://host:port, or https for TLS with the system's
 	// authorities. Headers and other authorities come from the variables of
 	// OpenTelemetry, such as OTEL_EXPORTER_OTLP_HEADERS.
 	Endpoint string
-	// Ratio is the share of traces, from 0 to 1, that begin here and are recorded.
-	// Whether a call is recorded whose caller has a trace, its caller decides.
+	// Ratio is the share, from 0 to 1, of the traces beginning here that are recorded. If
+	// the caller of a call has a trace, the caller decides whether the call is recorded.
 	Ratio                      float64
 	ClusterID, NodeID, Version string
 	Log                        zerolog.Logger
@@ -84,7 +84,7 @@ func New(c Config) (*Tracing, error) {
 	return &Tracing{provider, provider.Tracer("github.com/understudy-store/understudy"), out}, nil
 }
 
-// Close sends what waits, for a second at most, and ends. Without tracing (nil) it does
+// Close sends the queued spans, for at most a second, and stops. On a nil Tracing it does
 // nothing.
 func (t *Tracing) Close() {
 	if t == nil {
@@ -97,7 +97,7 @@ func (t *Tracing) Close() {
 	<-t.exporter.done
 }
 
-// ServerHandler records calls of gRPC, but for health checks.
+// ServerHandler records gRPC calls, except health checks.
 func (t *Tracing) ServerHandler() stats.Handler {
 	return otelgrpc.NewServerHandler(
 		otelgrpc.WithTracerProvider(t.provider), otelgrpc.WithMeterProvider(noop.NewMeterProvider()),
@@ -108,8 +108,8 @@ func (t *Tracing) ServerHandler() stats.Handler {
 	)
 }
 
-// Call records a call of another protocol, by its full method name. Its end is called
-// once, with what the transport made of it.
+// Call records a call of another protocol, by its full method name. The caller must call the
+// returned function once, with the call's error.
 func (t *Tracing) Call(ctx context.Context, method string) (context.Context, func(error)) {
 	ctx, span := t.tracer.Start(ctx, method[1:], trace.WithSpanKind(trace.SpanKindServer))
 	return ctx, func(err error) { finish(span, err) }
@@ -142,13 +142,13 @@ func finish(span trace.Span, err error) {
 	span.End()
 }
 
-// logged keeps errors of an exporter from OpenTelemetry's global handler.
+// logged logs errors of an exporter, so that they do not go to OpenTelemetry's global handler.
 type logged struct {
 	sdk.SpanExporter
 	log    zerolog.Logger
 	ending context.Context
 	end    context.CancelFunc // exports fail from then on
-	done   chan struct{}      // closed when there will be no more of them
+	done   chan struct{}      // closed when no more exports will come
 }
 
 func newLogged(exporter sdk.SpanExporter, log zerolog.Logger) *logged {

@@ -1,5 +1,5 @@
-// Package zslog leads log/slog, which packages that clients and masterctl link log
-// through, to the log of a node.
+// Package zslog sends log/slog, which the packages shared with clients and masterctl use,
+// to the log of a node.
 //
 // It must never format a line, nor know a message.
 package zslog
@@ -12,7 +12,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// New returns a logger whose lines go to log, which puts the time on them.
+// New returns a logger that writes to log, which adds the time to each line.
 func New(log zerolog.Logger) *slog.Logger { return slog.New(handler{zerolog.NewSlogHandler(log)}) }
 
 type handler struct{ slog.Handler }

@@ -21,14 +21,14 @@ import (
 
 // CommitOptions of a run.
 type CommitOptions struct {
-	Dir      string        // on the disk that is measured; empty for that of temporary files
-	Callers  []int         // of changes, each with one under way
+	Dir      string        // a folder on the disk to measure; empty for the system's temporary folder
+	Callers  []int         // numbers of callers to measure; each has one change under way
 	Duration time.Duration // of each measurement
-	Bytes    int           // of a bare put: about what the commit of one change takes
+	Bytes    int           // of a bare put; about as many as the commit of one change has
 	Progress func(what string)
 }
 
-// A Step is something that was done again and again, and what it took.
+// A Step is one measurement: an operation that was repeated, and how long it took.
 type Step struct {
 	What      string  `json:"what"`
 	Callers   int     `json:"callers"`
@@ -47,9 +47,9 @@ type Commits struct {
 	Steps []Step `json:"steps"`
 }
 
-// RunCommits measures what a durable change takes beside a bare put to the same etcd and
-// beside an fdatasync on the same disk: how long its caller waits, and how much processor
-// time it takes. etcd runs in this process, as that of a master.
+// RunCommits measures a durable change, and for comparison a bare put to the same etcd and
+// an fdatasync on the same disk: how long the caller waits, and how much CPU time it takes.
+// etcd runs in this process, as it does in a master.
 func RunCommits(ctx context.Context, o CommitOptions) (out Commits, err error) {
 	err = withEtcd(ctx, o.Dir, func(dir string, etcd *etcdserver.Server) error { return out.measure(ctx, dir, etcd, o) })
 	return out, err
@@ -111,7 +111,7 @@ func syncs(ctx context.Context, dir string, o CommitOptions) (Step, error) {
 	})
 }
 
-// puts puts one key of each caller again and again.
+// puts puts the same key of each caller repeatedly.
 func puts(ctx context.Context, client *clientv3.Client, callers int, o CommitOptions) (Step, error) {
 	value := string(make([]byte, o.Bytes))
 	return timed(ctx, callers, o.Duration, func(ctx context.Context, caller int) error {
@@ -120,7 +120,7 @@ func puts(ctx context.Context, client *clientv3.Client, callers int, o CommitOpt
 	})
 }
 
-// changes has callers reserve and complete objects, through a queue and a writer as a
+// changes lets callers reserve and complete objects, through a queue and a writer like a
 // master's.
 func changes(ctx context.Context, client *clientv3.Client, name string, callers int, o CommitOptions) (Step, error) {
 	r, err := newRig(ctx, client, name, 0)
@@ -155,7 +155,7 @@ func changes(ctx context.Context, client *clientv3.Client, name string, callers 
 	return s, errors.Join(err, g.Wait())
 }
 
-// timed has callers do something again and again for a while.
+// timed lets a number of callers call do repeatedly, for d.
 func timed(ctx context.Context, callers int, d time.Duration, do func(ctx context.Context, caller int) error) (Step, error) {
 	boot := clock.Boot()
 	var done atomic.Int64
@@ -196,7 +196,7 @@ func timed(ctx context.Context, callers int, d time.Duration, do func(ctx contex
 	}, err
 }
 
-// processorTime is what this process has spent.
+// processorTime returns the CPU time that this process has used.
 func processorTime() (time.Duration, error) {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {

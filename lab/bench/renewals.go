@@ -1,5 +1,5 @@
-// Package bench measures this program's own mechanisms beside the obvious ways
-// to do the same, in one run on one machine.
+// Package bench measures this program's own mechanisms and the obvious alternatives,
+// in one run on one machine.
 package bench
 
 import (
@@ -31,14 +31,14 @@ import (
 
 // Options of a run.
 type Options struct {
-	Objects  int           // whose leases are renewed, in turn
+	Objects  int           // how many objects have leases, which are renewed in turn
 	Duration time.Duration // of each measurement
 	Rate     int           // renewals a second of the steady measurement; 15,000 by default
 	Progress func(what string)
 }
 
-// Packed is what the scanner reached: renewals as this program journals them,
-// committed and applied by a standby that follows.
+// Packed is the result for the scanner: renewals as this program journals them,
+// committed, and applied by a standby.
 type Packed struct {
 	RenewalsPerSecond   float64 `json:"renewals_per_s"`
 	EtcdWritesPerSecond float64 `json:"etcd_writes_per_s"` // of renewals, leases of their records included
@@ -47,7 +47,7 @@ type Packed struct {
 	AppliedP99          float64 `json:"applied_p99_ms"`
 }
 
-// Rate is what another way reached.
+// Rate is the result for an alternative.
 type Rate struct {
 	RenewalsPerSecond float64 `json:"renewals_per_s"`
 }
@@ -76,8 +76,8 @@ func RunRenewals(ctx context.Context, o Options) (out Renewals, err error) {
 	return out, err
 }
 
-// withEtcd runs an etcd in this process, as that of a master, with its data in a new folder
-// below one, which goes with it; empty for that of temporary files.
+// withEtcd runs an etcd in this process, as in a master, and then run. The data are in a new
+// folder in below, or in the system's temporary folder if below is empty; withEtcd deletes it.
 func withEtcd(ctx context.Context, below string, run func(dir string, etcd *etcdserver.Server) error) error {
 	dir, err := os.MkdirTemp(below, "understudy-bench-*")
 	if err != nil {
@@ -113,8 +113,7 @@ func (out *Renewals) measure(ctx context.Context, client *clientv3.Client, o Opt
 	return nil
 }
 
-// literal grants a lease and puts a key under it for each renewal. 64 callers do
-// so at once.
+// literal grants a lease and puts a key under it for each renewal, with 64 callers.
 func literal(ctx context.Context, client *clientv3.Client, d time.Duration) (Rate, error) {
 	var next atomic.Int64
 	s, err := timed(ctx, 64, d, func(ctx context.Context, _ int) error {
@@ -129,8 +128,8 @@ func literal(ctx context.Context, client *clientv3.Client, d time.Duration) (Rat
 	return Rate{s.PerSecond}, err
 }
 
-// txn128 renews in transactions of 128 puts, etcd's default limit, under one
-// lease. 8 callers do so at once.
+// txn128 renews in transactions of 128 puts, etcd's default limit, under one lease,
+// with 8 callers.
 func txn128(ctx context.Context, client *clientv3.Client, d time.Duration) (Rate, error) {
 	lease, err := client.Grant(ctx, 600)
 	if err != nil {
@@ -169,17 +168,17 @@ type rig struct {
 	now      func() metadata.Time
 	standby  *metadata.Store
 	counters *leasesync.Counters
-	bytes    atomic.Int64            // of records that held renewals
-	commits  atomic.Int64            // that held renewals
-	took     *hdrhistogram.Histogram // µs, each of these; for the writer alone
+	bytes    atomic.Int64            // of records with renewals
+	commits  atomic.Int64            // commits with renewals
+	took     *hdrhistogram.Histogram // how long these commits took, µs; only the writer uses it
 
 	mu      sync.Mutex
-	marked  map[metadata.ObjectID]time.Duration // samples: when they were read
+	marked  map[metadata.ObjectID]time.Duration // sampled objects: when they were read
 	applied *hdrhistogram.Histogram             // ms
 }
 
-// packed measures the scanner: reads renew leases at a rate, or as fast as
-// they can be taken, for a while.
+// packed measures the scanner: reads renew leases for a while, at a rate or as fast
+// as possible.
 func packed(ctx context.Context, client *clientv3.Client, name string, o Options, perSecond int) (Packed, error) {
 	r, err := newRig(ctx, client, name, o.Objects)
 	if err != nil {
@@ -197,7 +196,7 @@ func packed(ctx context.Context, client *clientv3.Client, name string, o Options
 	var begun time.Duration
 	g.Go(func() error {
 		defer stop()
-		if err := r.caughtUp(work); err != nil { // with the objects
+		if err := r.caughtUp(work); err != nil { // until the standby has the objects
 			return err
 		}
 		begun = r.clock()
@@ -242,14 +241,13 @@ func (r *rig) steady(ctx context.Context, d time.Duration, perSecond int) error 
 	if err := ignoreEnd(<-scans); err != nil {
 		return err
 	}
-	if err := r.leases.Scan(ctx); err != nil { // what the last interval left
+	if err := r.leases.Scan(ctx); err != nil { // the renewals since the last scan
 		return err
 	}
 	return r.caughtUp(ctx)
 }
 
-// flatOut scans as fast as it can, while everything is read anew for the next
-// scan.
+// flatOut scans as fast as possible, while reads renew all leases for the next scan.
 func (r *rig) flatOut(ctx context.Context, d time.Duration) error {
 	g, working := errgroup.WithContext(ctx)
 	rounds := make(chan struct{})
@@ -273,7 +271,7 @@ func (r *rig) flatOut(ctx context.Context, d time.Duration) error {
 				return err
 			}
 		}
-		return r.leases.Scan(working) // what the last round left
+		return r.leases.Scan(working) // the renewals of the last round
 	})
 	if err := g.Wait(); err != nil {
 		return err
@@ -295,7 +293,7 @@ func (r *rig) caughtUp(ctx context.Context) error {
 	return nil
 }
 
-// sampled is the part of reads whose way to the standby is timed.
+// sampled says that one read in so many is timed until the standby has applied it.
 const sampled = 64
 
 // read renews the lease of an object.
@@ -334,7 +332,7 @@ func (r *rig) Commit(c *metadata.Commit, _ journal.Cursor) error {
 	return nil
 }
 
-// Changed is for keys that are no business of the bench.
+// Changed does nothing: the benchmark ignores other keys.
 func (r *rig) Changed(string) {}
 
 // Founded is not called: nobody founds the journal anew.
@@ -428,7 +426,7 @@ func (r *rig) put(key string) (metadata.Change, error) {
 	return e, err
 }
 
-// endPut prepares its completion.
+// endPut prepares the completion of a put.
 func (r *rig) endPut(key string) (metadata.Change, error) {
 	e, _, err := r.primary.PreparePutEnd(metadata.PutRef{Tenant: metadata.DefaultTenant, Key: key, Selector: metadata.SelectMemory}, nil)
 	return e, err

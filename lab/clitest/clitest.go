@@ -17,7 +17,7 @@ import (
 	"github.com/understudy-store/understudy/internal/clock"
 )
 
-// An Outcome is what a command came to.
+// An Outcome is the result of a command.
 type Outcome struct {
 	Status   int
 	Out, Err string
@@ -59,8 +59,8 @@ func (o Outcome) WantMisuse(t testing.TB, texts ...string) {
 	Outcome{Status: o.Status, Err: o.Err}.Want(t, cli.StatusUsage, texts...)
 }
 
-// Decode reads the JSON that a command printed. Fields that the result does not
-// have are errors.
+// Decode decodes the JSON that a command printed. A field that T does not have fails the
+// test.
 func Decode[T any](t testing.TB, o Outcome) (v T) {
 	t.Helper()
 	d := json.NewDecoder(strings.NewReader(o.Out))
@@ -105,19 +105,19 @@ func (b *Background) Ended() bool {
 	}
 }
 
-// Interrupt ends the command, as Ctrl-C does, and returns what it came to.
+// Interrupt ends the command, as Ctrl-C does, and returns its outcome.
 func (b *Background) Interrupt() Outcome {
 	b.cancel()
 	return b.Wait()
 }
 
-// Wait waits until the command has ended by itself, and returns what it came to.
+// Wait waits until the command has ended by itself, and returns its outcome.
 func (b *Background) Wait() Outcome {
 	<-b.ended
 	return Outcome{b.status, b.Out.String(), b.Err.String()}
 }
 
-// Eventually waits until something is so.
+// Eventually waits until so returns true, for at most a minute.
 func Eventually(t testing.TB, what string, so func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -16,21 +16,21 @@ type Access struct {
 	// Generation of Mooncake's protocol that nodes and clients speak; empty for the
 	// newest.
 	Generation string
-	// Forward makes all nodes pass calls on to the primary, with --forward, and
-	// lets clients know one address alone; over Mooncake's protocol only.
+	// Forward makes all nodes forward calls to the primary (--forward), and gives clients
+	// only one address; over Mooncake's protocol only.
 	Forward bool
-	// AsOriginal lets clients find the primary no sooner than Mooncake's own; over
-	// Mooncake's protocol only.
+	// AsOriginal makes clients find the primary no sooner than Mooncake's own client does;
+	// over Mooncake's protocol only.
 	AsOriginal bool
 }
 
 const (
-	// originalGrace is how much later than others a client that behaves as
-	// Mooncake's own finds the next primary: three Pings a second apart, and a
-	// second until the next look.
+	// originalGrace is how much later than others a client that behaves as Mooncake's own
+	// finds the next primary: after three Pings a second apart, and another second until it
+	// looks.
 	originalGrace = 4 * time.Second
-	// originalRefused is how long it takes at most where nobody listens any more:
-	// two of the Pings try for up to 4.8 s each to connect.
+	// originalRefused is how long that takes at most if the old address refuses connections:
+	// two of the Pings try to connect for up to 4.8 s each.
 	originalRefused = 14 * time.Second
 )
 
@@ -42,13 +42,13 @@ func (a Access) Protocol() string {
 	return "grpc"
 }
 
-// Speaks is the generation of Mooncake's protocol on the nodes' RPC ports.
+// Speaks returns the generation of Mooncake's protocol on the nodes' RPC ports.
 func (a Access) Speaks() *mooncake.Generation {
 	g, _ := mooncake.NewGeneration(cmp.Or(a.Generation, mooncake.Names()[0])) // which Check has found
 	return g
 }
 
-// Check says what is wrong, "" if nothing is.
+// Check returns what is wrong with the access, "" for nothing.
 func (a Access) Check() string {
 	if !a.Mooncake && (a.Forward || a.AsOriginal) {
 		return "nodes forward, and clients behave as Mooncake's own, over the protocol mooncake only"
@@ -62,8 +62,8 @@ func (a Access) Check() string {
 	return ""
 }
 
-// client returns a configuration of clients who know nodes and etcd, or with
-// Forward the one entry to them.
+// client returns a configuration for clients that know the nodes and etcd, or with Forward
+// only the entry.
 func (a Access) client(nodes []string, entry string, etcd []string) client.Config {
 	c := client.Config{Addresses: nodes, EtcdEndpoints: etcd}
 	if a.Forward {
@@ -78,9 +78,8 @@ func (a Access) client(nodes []string, entry string, etcd []string) client.Confi
 	return c
 }
 
-// Outage is how long clients may see nobody serve who would see it for so long
-// otherwise. refused says that the old primary's port is closed, and not merely
-// its connections.
+// Outage returns how long an outage of d may be for these clients. refused says that the old
+// primary's port refuses connections, instead of only closing them.
 func (a Access) Outage(d time.Duration, refused bool) time.Duration {
 	switch {
 	case !a.AsOriginal || a.Forward:

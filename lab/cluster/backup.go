@@ -13,8 +13,8 @@ import (
 	"github.com/understudy-store/understudy/internal/etcd/etcdserver"
 )
 
-// Backup saves what the lone member of etcd holds to a file, as "etcdctl snapshot
-// save" does.
+// Backup saves the data of the lone member of etcd to a file, as "etcdctl snapshot save"
+// does.
 func (c *Cluster) Backup(ctx context.Context) (file string, err error) {
 	out, err := os.CreateTemp(c.Dir, "backup-*")
 	if err != nil {
@@ -42,9 +42,9 @@ func (c *Cluster) Wipe() error {
 	return nil
 }
 
-// Restore puts a backup in place of the data of the lone member, as "etcdutl
-// snapshot restore" does, which adds bump to the revision if it is not 0. The member
-// must be down. It starts as another cluster.
+// Restore replaces the data of the lone member by a backup, as "etcdutl snapshot restore"
+// does. It adds bump to the revision. The member must be down. It starts as another etcd
+// cluster.
 func (c *Cluster) Restore(file string, bump uint64) error {
 	if err := c.Wipe(); err != nil {
 		return err

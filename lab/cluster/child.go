@@ -18,9 +18,9 @@ const (
 	standbyCommand = "__standby"
 )
 
-// RunChild runs what this process was started as, and returns its exit status.
-// It reports false if the process is no child of a cluster. A program that starts
-// clusters calls it before anything else.
+// RunChild runs the program of a child if this process is one, and returns its exit status.
+// It reports false if the process is no child of a cluster. A program that starts clusters
+// must call it before anything else.
 func RunChild() (status int, child bool) {
 	for _, c := range []*cobra.Command{
 		EtcdCommand(etcdCommand), app.Command(masterCommand, promote.Primary), app.Command(standbyCommand, promote.Standby),
@@ -34,8 +34,8 @@ func RunChild() (status int, child bool) {
 	return 0, false
 }
 
-// forgetSettings takes settings of nodes out of a child's environment: a child
-// is what its flags say, whatever the shell has set for other clusters.
+// forgetSettings removes settings of nodes from a child's environment, so that only its flags
+// count, and not what the shell has set for other clusters.
 func forgetSettings() {
 	for _, variable := range os.Environ() {
 		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, cli.EnvPrefix) {

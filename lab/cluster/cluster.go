@@ -25,8 +25,8 @@ import (
 	"github.com/understudy-store/understudy/promote"
 )
 
-// A Config says what a cluster consists of. A zero field is left out, or to the
-// nodes' defaults.
+// A Config says what a cluster consists of. A zero field means no such part, or the nodes'
+// default.
 type Config struct {
 	Dir      string   // for data and logs, a folder for each process
 	ID       string   // of the cluster
@@ -34,17 +34,17 @@ type Config struct {
 	Names    []string // of nodes: the first is a master, the others are standbys
 	Embedded bool     // the first node runs etcd; with Etcd 1
 	OwnEtcd  bool     // each node runs a member of etcd; in place of Etcd
-	Witness  bool     // beside them one that holds no metadata; with OwnEtcd
-	Proxies  bool     // on each way between two processes, and in front of nodes
+	Witness  bool     // besides the nodes, a witness, which holds no metadata; with OwnEtcd
+	Proxies  bool     // between each two processes, and in front of nodes
 	Access   Access   // of clients
 	Program  string   // executable of the nodes; empty for this one
-	Old      string   // executable of their first life, of an older release; empty for Program
+	Old      string   // executable of the nodes' first start, of an older release; empty for Program
 	Args     []string // of all nodes, besides the usual ones
 	// NodeArgs are those of the i-th node.
 	NodeArgs                                       func(i int) []string
 	SessionTTL, FailoverAfter, EventsTTL, LeaseTTL time.Duration
 	KeepHistory                                    bool          // nobody compacts etcd
-	Patience                                       time.Duration // bounds what the cluster is waited for; default 90 s
+	Patience                                       time.Duration // bounds each wait for the cluster; default 90 s
 }
 
 // A Cluster is etcd members and nodes, as child processes.
@@ -52,10 +52,10 @@ type Cluster struct {
 	Config
 	Members []*Member
 	Nodes   []*Node
-	Client  *clientv3.Client // past all faults; nil without etcd
+	Client  *clientv3.Client // not affected by faults; nil without etcd
 	Layout  journal.Layout
-	entry   *netfault.Proxy // with Access.Forward what clients know, else nil
-	behind  *Node           // where the entry leads to
+	entry   *netfault.Proxy // with Access.Forward the address that clients know, else nil
+	behind  *Node           // the node that the entry leads to
 
 	embedded string // where the etcd of a node listens
 }
@@ -126,7 +126,7 @@ func (c *Cluster) startEtcd(ctx context.Context) (err error) {
 	switch {
 	case c.OwnEtcd: // the nodes start them
 	case c.Embedded:
-		// A fixed address, so that a new etcd is not taken for one that nobody knows.
+		// A fixed address: nodes must not take a new etcd for one that no other node can know.
 		err = onFreePort(ctx, func(address string) error {
 			c.embedded, c.Members[0].listens = address, address
 			return nil
@@ -157,7 +157,7 @@ func (c *Cluster) Stop() {
 	}
 }
 
-// Add makes a node, which does not run yet.
+// Add adds a node, which does not run yet.
 func (c *Cluster) Add(name string) (n *Node, err error) {
 	n = &Node{Name: name, Program: c.Old, patience: c.Patience}
 	c.Nodes = append(c.Nodes, n)
@@ -184,8 +184,8 @@ func (c *Cluster) Add(name string) (n *Node, err error) {
 	return n, nil
 }
 
-// StartNode starts a node, for the first time or again. Of a restarted one the
-// role does not matter: it joins as a standby.
+// StartNode starts a node, for the first time or again. For a restarted node the role does
+// not matter: it joins as a standby.
 func (c *Cluster) StartNode(ctx context.Context, n *Node, role promote.Role, more ...string) error {
 	if n.Process != nil {
 		_ = n.Conn.Close()
@@ -305,7 +305,8 @@ func (c *Cluster) etcdArguments(n *Node, role promote.Role) []string {
 	return args
 }
 
-// joining is how a node finds the other members of etcd: the first one founds it.
+// joining returns the flag with which a node founds etcd, or joins it. The first node founds
+// it.
 func (c *Cluster) joining(n *Node, role promote.Role) string {
 	if n == c.Nodes[0] && role == promote.Primary {
 		return "--cluster-init"
@@ -319,8 +320,8 @@ func (c *Cluster) joining(n *Node, role promote.Role) string {
 	return "--join=" + strings.Join(others, ",")
 }
 
-// Enter has clients who know the entry alone come in through a node, as a load
-// balancer would that finds the one before dead.
+// Enter makes the entry lead to a node, as a load balancer would after it finds that the
+// earlier one is dead.
 func (c *Cluster) Enter(n *Node) {
 	if c.entry == nil || c.behind == n {
 		return
@@ -331,7 +332,7 @@ func (c *Cluster) Enter(n *Node) {
 	c.entry.Heal()
 }
 
-// Avoid has them come in through another node than one that goes.
+// Avoid makes the entry lead to another node if it leads to n, which is about to go.
 func (c *Cluster) Avoid(n *Node) {
 	if c.behind != n {
 		return
@@ -353,7 +354,7 @@ func (c *Cluster) ClientConfig() client.Config {
 	return cfg
 }
 
-// Addrs are where clients and peers reach each node.
+// Addrs returns the addresses at which clients and peers reach the nodes.
 func (c *Cluster) Addrs() (list []string) {
 	for _, n := range c.Nodes {
 		list = append(list, n.Addr())
@@ -361,7 +362,7 @@ func (c *Cluster) Addrs() (list []string) {
 	return list
 }
 
-// Alive are the nodes that run and are not paused.
+// Alive returns the nodes that run and are not paused.
 func (c *Cluster) Alive() (list []*Node) {
 	for _, n := range c.Nodes {
 		if n.Alive() && !n.paused {
@@ -371,13 +372,13 @@ func (c *Cluster) Alive() (list []*Node) {
 	return list
 }
 
-// Standbys are the nodes that run, but one.
+// Standbys returns the nodes that run, except the primary.
 func (c *Cluster) Standbys(primary *Node) []*Node {
 	return slices.DeleteFunc(c.Alive(), func(n *Node) bool { return n == primary })
 }
 
-// first waits until the status of one of some nodes is as wanted. Each node is
-// asked by itself: one that is cut off from etcd takes seconds to answer.
+// first waits until wanted returns true for the status of one of some nodes. It asks the
+// nodes in parallel, since a node that is cut off from etcd takes seconds to answer.
 func (c *Cluster) first(ctx context.Context, nodes []*Node, what string, wanted func(*pb.StatusResponse) bool) (*Node, *pb.StatusResponse, error) {
 	type answer struct {
 		node   *Node
@@ -437,12 +438,12 @@ func (c *Cluster) Settled(ctx context.Context) error {
 	return nil
 }
 
-// Head reads the journal's end.
+// Head reads the journal's head.
 func (c *Cluster) Head(ctx context.Context) (journal.Cursor, error) {
 	return (&journal.Reader{Client: c.Client, Layout: c.Layout}).Head(ctx)
 }
 
-// Compact cuts etcd's history at its end.
+// Compact compacts etcd's history up to the journal's head.
 func (c *Cluster) Compact(ctx context.Context) error {
 	at, err := c.Head(ctx)
 	if err != nil {

@@ -19,9 +19,8 @@ import (
 // etcdQuota is larger than what a demo or a drill writes between compactions.
 const etcdQuota = 4 << 30
 
-// EtcdCommand returns a command that runs an etcd member, by default a lone one,
-// as a process of its own, not in the master that dies. It is for trying things
-// out.
+// EtcdCommand returns a command that runs an etcd member, by default a lone one, in a
+// process of its own, so that it outlives the master. It is for experiments.
 func EtcdCommand(name string) *cobra.Command {
 	var o etcdOptions
 	cmd := &cobra.Command{

@@ -14,14 +14,14 @@ import (
 	"github.com/understudy-store/understudy/lab/netfault"
 )
 
-// A Member is one of etcd's.
+// A Member is a member of etcd.
 type Member struct {
 	Name    string
 	process *Process        // nil while it is down
 	clients *netfault.Proxy // of the cluster's clients; nil without proxies
 	peers   *netfault.Proxy
 
-	listens, peersAt string // of one that a node runs, where each runs one
+	listens, peersAt string // addresses, if each node runs a member
 }
 
 func (c *Cluster) makeMembers() (err error) {
@@ -46,7 +46,7 @@ func (c *Cluster) makeMembers() (err error) {
 	return nil
 }
 
-// makeOwnMembers gives the member of each node its addresses, which it keeps.
+// makeOwnMembers chooses the addresses of each node's member, which do not change.
 func (c *Cluster) makeOwnMembers() error {
 	names := slices.Clone(c.Names)
 	if c.Witness {
@@ -59,7 +59,7 @@ func (c *Cluster) makeOwnMembers() error {
 			if err != nil {
 				return err
 			}
-			defer func() { _ = l.Close() }() // when all are chosen
+			defer func() { _ = l.Close() }() // only after all ports are chosen
 			*address = l.Addr().String()
 		}
 		c.Members = append(c.Members, m)
@@ -67,7 +67,7 @@ func (c *Cluster) makeOwnMembers() error {
 	return nil
 }
 
-// witnessName is that of the node without metadata.
+// witnessName is the name of the witness, the node without metadata.
 const witnessName = "witness"
 
 // WitnessMember is the member of the node without metadata.
@@ -87,8 +87,8 @@ func (c *Cluster) StartWitness(ctx context.Context) (err error) {
 	return err
 }
 
-// startTries is how often the start of a process is tried: another one may take
-// the port that was free.
+// startTries is how often to try to start a process, since another process may take the port
+// that was free.
 const startTries = 3
 
 // onFreePort starts a process at a loopback address that was free a moment ago.
@@ -121,7 +121,7 @@ func (c *Cluster) StartMembers(ctx context.Context, members ...*Member) error {
 	return nil
 }
 
-// leadToMembers has the proxies lead to where the members are.
+// leadToMembers points the proxies to the members.
 func (c *Cluster) leadToMembers() {
 	for i, m := range c.Members {
 		if m.process == nil || m.clients == nil {
@@ -155,19 +155,19 @@ func (c *Cluster) startMember(ctx context.Context, m *Member) error {
 	})
 }
 
-// Kill ends it at once.
+// Kill ends the member's process at once.
 func (m *Member) Kill() {
 	m.process.Kill()
 	m.process = nil
 }
 
-// Signal sends a signal to it.
+// Signal sends a signal to the member's process.
 func (m *Member) Signal(s syscall.Signal) error { return m.process.Signal(s) }
 
 // Ended is closed when its process has ended.
 func (m *Member) Ended() <-chan struct{} { return m.process.Ended() }
 
-// PID is that of its process.
+// PID returns the id of the member's process.
 func (m *Member) PID() int { return m.process.PID }
 
 func (m *Member) close() {
@@ -181,7 +181,7 @@ func (m *Member) close() {
 	}
 }
 
-// address is where the cluster's clients reach it.
+// address returns the address at which the cluster's clients reach the member.
 func (m *Member) address() string {
 	switch {
 	case m.clients != nil:
@@ -192,7 +192,7 @@ func (m *Member) address() string {
 	return m.process.Etcd[0]
 }
 
-// Endpoints are those of etcd for clients and for who drills it.
+// Endpoints returns the endpoints of etcd, for clients and drills.
 func (c *Cluster) Endpoints() (list []string) {
 	for _, m := range c.Members {
 		list = append(list, m.address())
@@ -200,7 +200,7 @@ func (c *Cluster) Endpoints() (list []string) {
 	return list
 }
 
-// EtcdLeader returns the member that leads, as the members themselves say.
+// EtcdLeader returns the member that the members report as their leader.
 func (c *Cluster) EtcdLeader(ctx context.Context) (leader *Member, err error) {
 	err = Poll(ctx, time.Minute, "etcd has a leader", func(ctx context.Context) (bool, error) {
 		for _, m := range c.Members {

@@ -23,21 +23,21 @@ import (
 	"github.com/understudy-store/understudy/lab/netfault"
 )
 
-// A Node is a master or standby of a cluster, over all its lives. One goroutine
-// starts and ends it.
+// A Node is a master or standby of a cluster, also across restarts. Only one goroutine may
+// start and end it.
 type Node struct {
-	*Process // its present life, or its last one; nil before the first
+	*Process // its current process, or its last one; nil before the first
 	Name     string
 	Admin    pb.AdminServiceClient
-	Conn     *grpc.ClientConn // past all faults
+	Conn     *grpc.ClientConn // not affected by faults
 	Front    *netfault.Proxy  // its clients and peers reach it here; nil without proxies
-	Crashed  bool             // it had ended by itself when it was to be killed
-	// Program is its executable from its next start on, of an older release; empty for
-	// the cluster's. It gets no flag that such a release does not have.
+	Crashed  bool             // it had already ended by itself at a Kill
+	// Program is the executable of an older release for its next start; empty for the
+	// cluster's program. It gets no flag that such a release does not have.
 	Program string
 
 	listens  string
-	etcd     []*netfault.Proxy // its ways to the members
+	etcd     []*netfault.Proxy // proxies to the members of etcd
 	paused   bool              // by a signal: it answers nobody
 	loads    map[journal.Reason]int
 	patience time.Duration // Config.Patience
@@ -54,7 +54,7 @@ func (n *Node) Addr() string {
 // Alive reports whether it runs; it may be paused.
 func (n *Node) Alive() bool { return n.Process != nil && n.Process.Alive() }
 
-// Kill kills it, and notes if it had ended by itself.
+// Kill kills the node, and sets Crashed if it had ended by itself.
 func (n *Node) Kill() {
 	if n.Process == nil {
 		return
@@ -76,20 +76,20 @@ func (n *Node) Pause() error {
 	return n.Signal(syscall.SIGSTOP)
 }
 
-// Resume lets it go on.
+// Resume lets a paused node go on.
 func (n *Node) Resume() error {
 	n.paused = false
 	return n.Signal(syscall.SIGCONT)
 }
 
-// SetEtcd breaks, or heals, its ways to etcd.
+// SetEtcd breaks, or heals, the node's connections to etcd.
 func (n *Node) SetEtcd(f netfault.Fault) {
 	for _, p := range n.etcd {
 		p.Set(f)
 	}
 }
 
-// LoseBusiest loses the connections to etcd that carry most, without a word.
+// LoseBusiest silently drops all traffic of the busiest connection to each member of etcd.
 func (n *Node) LoseBusiest() {
 	for _, p := range n.etcd {
 		p.LoseBusiest()
@@ -112,11 +112,11 @@ func (n *Node) close() {
 const (
 	// patience is the default of Config.Patience.
 	patience = 90 * time.Second
-	// askTimeout bounds one question: a node that is stopped does not answer.
+	// askTimeout bounds one request, since a stopped node does not answer.
 	askTimeout = 2 * time.Second
 )
 
-// Until waits until a node's status is as wanted, and returns it.
+// Until waits until wanted returns true for the node's status, and returns the status.
 func (n *Node) Until(ctx context.Context, what string, wanted func(*pb.StatusResponse) bool) (s *pb.StatusResponse, err error) {
 	err = Poll(ctx, cmp.Or(n.patience, patience), "it "+what, func(ctx context.Context) (bool, error) {
 		if !n.Alive() {
@@ -155,8 +155,8 @@ func (n *Node) UntilCaughtUp(ctx context.Context, primary *Node) error {
 	return err
 }
 
-// UntilHandover waits until a primary has seen in etcd that a standby could take
-// over: standbys say so there about once a second.
+// UntilHandover waits until a primary has seen in etcd that a standby could take over.
+// Standbys report that there about once a second.
 func (n *Node) UntilHandover(ctx context.Context) error {
 	_, err := n.Until(ctx, "knows of a standby that could take over", func(s *pb.StatusResponse) bool {
 		return slices.ContainsFunc(s.GetNodes(), func(other *pb.Node) bool { return other.GetPromotable() && other.GetNodeId() != n.Name })
@@ -164,21 +164,21 @@ func (n *Node) UntilHandover(ctx context.Context) error {
 	return err
 }
 
-// Status asks once, for two seconds at most.
+// Status asks the node for its status once, for two seconds at most.
 func (n *Node) Status(ctx context.Context) (*pb.StatusResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	return n.Admin.Status(ctx, &pb.StatusRequest{})
 }
 
-// Serves is a status of a primary.
+// Serves reports whether a status is that of a primary.
 func Serves(s *pb.StatusResponse) bool { return s.GetNode().GetRole() == pb.Role_ROLE_PRIMARY }
 
-// Promotable is a status of a node that could take over.
+// Promotable reports whether a status is that of a node that could take over.
 func Promotable(s *pb.StatusResponse) bool { return s.GetNode().GetPromotable() }
 
-// SameDigest compares a follower's digest with the primary's at one sequence.
-// The follower has 20 s to come there.
+// SameDigest compares a follower's digest with the primary's at one sequence. The follower
+// has 20 s to apply that sequence.
 func SameDigest(ctx context.Context, primary, follower *Node) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -190,7 +190,7 @@ func SameDigest(ctx context.Context, primary, follower *Node) (bool, error) {
 	err = Poll(ctx, 20*time.Second, follower.Name+" has a digest", func(ctx context.Context) (bool, error) {
 		var err error
 		b, err = follower.Admin.Digest(ctx, &pb.DigestRequest{Sequence: a.GetSequence()})
-		if status.Code(err) == codes.Unavailable { // a term of its own is ending
+		if status.Code(err) == codes.Unavailable { // the follower's own term is ending
 			return false, nil
 		}
 		return err == nil, err
@@ -201,7 +201,8 @@ func SameDigest(ctx context.Context, primary, follower *Node) (bool, error) {
 	return a.GetDigest() == b.GetDigest(), nil
 }
 
-// Metrics reads its metrics, by name and labels as they are written.
+// Metrics reads the node's metrics. A key is the name with its labels, as written in the
+// answer.
 func (n *Node) Metrics(ctx context.Context) (map[string]float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -225,7 +226,7 @@ func (n *Node) Metrics(ctx context.Context) (map[string]float64, error) {
 	return all, lines.Err()
 }
 
-// A DrainJob is how far a drain job is.
+// A DrainJob is the progress of a drain job.
 type DrainJob struct {
 	ID      string `json:"job_id"`
 	Status  string `json:"status_name"`
@@ -233,13 +234,13 @@ type DrainJob struct {
 	Active  int    `json:"active_units"`
 }
 
-// Drain has it begin a drain job of a segment, and returns the id.
+// Drain begins a drain job of a segment at the node, and returns its id.
 func (n *Node) Drain(ctx context.Context, segment string) (id string, err error) {
 	job, err := n.drainJob(ctx, http.MethodPost, "", fmt.Sprintf(`{"segments": [%q]}`, segment))
 	return job.ID, err
 }
 
-// DrainJob asks it for a drain job.
+// DrainJob asks the node for a drain job.
 func (n *Node) DrainJob(ctx context.Context, id string) (DrainJob, error) {
 	return n.drainJob(ctx, http.MethodGet, "/query?job_id="+id, "")
 }
@@ -262,9 +263,8 @@ func (n *Node) drainJob(ctx context.Context, method, path, body string) (job Dra
 	return job, json.NewDecoder(resp.Body).Decode(&job)
 }
 
-// SnapshotLoads counts the snapshots that it has loaded over all its lives, by
-// the reason why it needed one. Of a life that ended by itself, or that was
-// killed while paused, nothing is known.
+// SnapshotLoads counts the snapshots that the node has loaded, across all its processes, by
+// the reason. Processes that ended by themselves, or were killed while paused, do not count.
 func (n *Node) SnapshotLoads() map[journal.Reason]int {
 	all := maps.Clone(n.loads)
 	if all == nil {
@@ -285,5 +285,5 @@ func (n *Node) SnapshotLoads() map[journal.Reason]int {
 	return all
 }
 
-// keepLoads keeps the counts of a life that ends.
+// keepLoads keeps the counts of a process that ends.
 func (n *Node) keepLoads() { n.loads = n.SnapshotLoads() }

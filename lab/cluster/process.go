@@ -17,8 +17,8 @@ import (
 	"github.com/understudy-store/understudy/internal/app"
 )
 
-// Parented is set in a child's environment: it reads standard input and ends
-// when that does, which it does when the parent ends in whatever way.
+// Parented is a variable that is set in a child's environment. The child then reads standard
+// input, and ends when that ends, which happens however the parent ends.
 const Parented = "UNDERSTUDYCTL_PARENTED"
 
 // DieWithParent makes a child end when its parent does. It does nothing in a
@@ -46,9 +46,9 @@ type Process struct {
 	once   sync.Once
 }
 
-// StartProcess starts an executable with arguments, in a working folder of its own under
-// dir, and waits until it is ready: it must write the file that --ready-file=PATH, which is
-// added to the arguments, names. Without a name the executable is this program's.
+// StartProcess starts an executable with arguments, in a working folder of its own under dir,
+// and waits until it is ready. It adds --ready-file=PATH to the arguments; the process must
+// write that file when it is ready. An empty exe means this program.
 func StartProcess(ctx context.Context, exe, dir, name string, args ...string) (*Process, error) {
 	if exe == "" {
 		var err error
@@ -57,7 +57,7 @@ func StartProcess(ctx context.Context, exe, dir, name string, args ...string) (*
 		}
 	}
 	ready := filepath.Join(dir, name, "ready.json")
-	_ = os.Remove(ready) // of the process before
+	_ = os.Remove(ready) // that of an earlier process
 	var b []byte
 	p, err := launch(ctx, exe, dir, name, append(args, "--ready-file="+ready), func(context.Context) bool {
 		var err error
@@ -90,7 +90,7 @@ func launch(ctx context.Context, exe, dir, name string, args []string, ready fun
 	p.cmd = exec.Command(exe, args...)
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = home, out, out
 	p.cmd.Env = append(os.Environ(), Parented+"=1")
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the parent, which stops children in order
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C must reach only the parent, which stops the children in order
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ const startTimeout = 30 * time.Second
 
 func (p *Process) await(ctx context.Context, ready func(context.Context) bool) error {
 	err := Poll(ctx, startTimeout, "it is ready", func(ctx context.Context) (bool, error) {
-		alive := p.Alive() // before: one that is ready may end at once
+		alive := p.Alive() // read before ready, since a process may end as soon as it is ready
 		yes := ready(ctx)
 		if !yes && !alive {
 			return false, fmt.Errorf("it ended before it was ready: %w", p.how())
@@ -126,7 +126,7 @@ func (p *Process) await(ctx context.Context, ready func(context.Context) bool) e
 	return nil
 }
 
-// how says how the child ended.
+// how returns how the child ended, as an error.
 func (p *Process) how() error {
 	if p.waited == nil {
 		return errors.New("exit status 0")
@@ -174,8 +174,8 @@ func (p *Process) Stop(timeout time.Duration) error {
 	return p.Wait(timeout)
 }
 
-// Wait waits until the process, which was told to end, has done so. It fails if
-// it ended with an error, or has to be killed because it takes too long.
+// Wait waits until the process, which must have been told to end, has ended. It fails if the
+// process ended with an error. If the timeout passes, it kills the process and fails.
 func (p *Process) Wait(timeout time.Duration) error {
 	select {
 	case <-p.ended:
@@ -191,10 +191,10 @@ func (p *Process) Wait(timeout time.Duration) error {
 	return nil
 }
 
-// pollEvery is short beside all that is waited for.
+// pollEvery is the interval of Poll, short compared with everything that it waits for.
 const pollEvery = 10 * time.Millisecond
 
-// Poll waits until something is so, within a time limit. An error of so ends it.
+// Poll waits until so returns true, within a time limit. An error of so ends it.
 func Poll(ctx context.Context, limit time.Duration, what string, so func(context.Context) (bool, error)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it is not so after %v that %s", limit, what))
 	defer cancel()

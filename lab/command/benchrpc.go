@@ -106,7 +106,7 @@ func (g *globals) rpcCommand() *cobra.Command {
 	return cmd
 }
 
-// named returns names as those of a kind.
+// named converts texts to names of a type.
 func named[Name ~string](texts []string) (list []Name) {
 	for _, text := range texts {
 		list = append(list, Name(text))
@@ -189,7 +189,7 @@ func comparisonTable(w io.Writer, r *rpcbench.Report) {
 		slower, len(r.Comparisons), tolerated, math.Pow(product, 1/float64(len(r.Comparisons))), r.Processors, r.LoadAverage, r.Go)
 }
 
-// rpcLatencies writes a figure of each RPC of a cell.
+// rpcLatencies formats one figure for each RPC of a cell.
 func rpcLatencies(c *rpcbench.Cell, figure func(rpcbench.Latency) int64) string {
 	var parts []string
 	for _, l := range c.Latency {

@@ -25,10 +25,10 @@ Kill processes as you like: each one that ends is named. They are not started
 again. What stands after -- goes to the master and the standbys, such as
 -- --client-ttl=2s.`
 
-// alertsFile is where the alerts lie, seen from the folder of a clone.
+// alertsFile is the file of the alerts, relative to the root of a clone.
 const alertsFile = "deploy/prometheus/alerts.yml"
 
-// localOptions say what runs.
+// localOptions are the options of a local cluster.
 type localOptions struct {
 	members, standbys int
 	dir               string
@@ -37,7 +37,7 @@ type localOptions struct {
 	nodes             []string // flags of all nodes
 }
 
-// A local is a cluster as it is printed.
+// A local is a running cluster in the command's output.
 type local struct {
 	ClusterID  string         `json:"cluster_id"`
 	Nodes      []localProcess `json:"nodes"` // the first is the primary
@@ -177,7 +177,7 @@ func (l local) print(w io.Writer) {
 		l.Dir, l.ClusterID, strings.Join(addresses, ","))
 }
 
-// stay waits for the end of the context, and names the processes that end.
+// stay waits until the context ends, and prints which processes end before.
 func stay(ctx context.Context, cmd *cobra.Command, c *cluster.Cluster) {
 	running := make(map[string]<-chan struct{})
 	for _, n := range c.Nodes {

@@ -1,9 +1,9 @@
 // Package command is the command line of the laboratory: the program lab, which
-// shows, measures and breaks clusters of this machine.
+// shows, measures and breaks clusters on this machine.
 //
-// Each command reads its flags, runs a part of the laboratory, and prints one
-// result as masterctl does: as a table for people, or as JSON for programs. What
-// a run does and how it is judged stands in the part's own package.
+// Each command reads its flags, runs a part of the laboratory, and prints one result
+// as masterctl does: as a table for people, or as JSON for programs. The package of
+// each part says what a run does and how it is judged.
 package command
 
 import (
@@ -38,8 +38,8 @@ func Command() *cobra.Command {
 	return root
 }
 
-// RunChild runs what this process was started as, if a command of the program started
-// it, and returns its exit status: a node, an etcd, or an attacker.
+// RunChild runs the program of a child (a node, an etcd, or an attacker) if a command started
+// this process as one, and returns its exit status.
 func RunChild() (status int, child bool) { return drill.RunChild() }
 
 // accessFlags are those of commands that start a cluster with clients.

@@ -78,7 +78,7 @@ func latencies(w io.Writer, calls map[string]replay.Latency) {
 	t.End()
 }
 
-// checks prints a line for each check. One that is no promise may fail.
+// checks prints a line for each check. A check that is no promise may fail.
 func checks(w io.Writer, list []demo.Check) {
 	t := cli.NewTable(w)
 	for _, c := range list {

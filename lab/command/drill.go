@@ -94,7 +94,7 @@ It exits with 1 if a promise was broken, or something else that must hold did no
 	return cmd
 }
 
-// chooseDrills returns the drills that are asked for.
+// chooseDrills returns the drills that the arguments and flags select.
 func chooseDrills(names []string, all, ci bool) ([]drill.Drill, error) {
 	switch {
 	case (all || ci) && len(names) > 0, all && ci:
@@ -116,8 +116,7 @@ func chooseDrills(names []string, all, ci bool) ([]drill.Drill, error) {
 	return list, nil
 }
 
-// runDrills runs drills and prints what they have shown: of one its result, of
-// several a report.
+// runDrills runs drills and prints the result of one, or a report of several.
 func (g *globals) runDrills(ctx context.Context, cmd *cobra.Command, list []drill.Drill, o drill.Options) error {
 	o.Access.Mooncake, o.Access.Generation = g.Mooncake, g.Generation
 	if err := o.Check(); err != nil {
@@ -233,8 +232,8 @@ func (g *globals) runControls(ctx context.Context, cmd *cobra.Command, controls 
 	return drillsEnd(ctx, ok)
 }
 
-// caught runs one control after the other, and reports whether all were noticed.
-// The end of the context leaves out those that have not come to an end.
+// caught runs one control after the other, and reports whether all were noticed. If the
+// context ends, it leaves out the controls that have not ended.
 func caught(ctx context.Context, cmd *cobra.Command, controls []drill.Control, o drill.Options) (list []drill.Caught, ok bool) {
 	ok = true
 	for _, c := range controls {
@@ -248,7 +247,7 @@ func caught(ctx context.Context, cmd *cobra.Command, controls []drill.Control, o
 	return list, ok
 }
 
-// violations writes those that were seen, by letter.
+// violations formats the counts of violations, by letter.
 func violations(count map[string]int) string {
 	var list []string
 	for _, letter := range slices.Sorted(maps.Keys(count)) {
@@ -280,7 +279,7 @@ func drillReport(w io.Writer, r *drill.Report) {
 	fmt.Fprintln(w, "\n"+conclusion(r))
 }
 
-// outcome is how a drill ended, in a word.
+// outcome returns, in a word, how a drill ended.
 func outcome(d *drill.Result) string {
 	switch {
 	case d.Skipped != "":
@@ -294,7 +293,7 @@ func outcome(d *drill.Result) string {
 	}
 }
 
-// conclusion says what all drills together have shown.
+// conclusion sums up the results of all drills.
 func conclusion(r *drill.Report) string {
 	count := make(map[string]int)
 	for i := range r.Drills {
@@ -316,7 +315,7 @@ func conclusion(r *drill.Report) string {
 	}
 }
 
-// verdicts writes the promises of a drill with what is not as it must be.
+// verdicts formats the promises of a drill, with the verdict of those that were not kept.
 func verdicts(list map[string]string) string {
 	var texts []string
 	for _, letter := range slices.Sorted(maps.Keys(list)) {

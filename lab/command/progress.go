@@ -28,7 +28,7 @@ func newProgress(w io.Writer) *progress {
 	return &progress{w: w, terminal: ok && term.IsTerminal(int(f.Fd()))}
 }
 
-// Stage begins a stage of so many steps; 0 for one that is not counted.
+// Stage begins a stage with a number of steps; 0 if they are not counted.
 func (p *progress) Stage(what string, steps int) {
 	p.end()
 	p.mu.Lock()
@@ -55,7 +55,7 @@ func (p *progress) Done(steps int) {
 	_ = p.bar.Set(steps)
 }
 
-// end takes the bar away and leaves a line in its place.
+// end replaces the bar by a line.
 func (p *progress) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

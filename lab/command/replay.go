@@ -117,7 +117,8 @@ func (g *globals) replay(ctx context.Context, cmd *cobra.Command, f *replayFlags
 	return cmp.Or(verdict, played)
 }
 
-// noForeignMemory makes sure that all objects will lie in memory of the replay.
+// noForeignMemory checks that no other client has mounted memory, so that all objects will be
+// in memory of the replay.
 func (g *globals) noForeignMemory(ctx context.Context) error {
 	names, err := g.SegmentNames(ctx)
 	if err != nil || len(names) == 0 {

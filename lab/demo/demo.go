@@ -1,6 +1,6 @@
-// Package demo shows on one machine what Understudy is for: it plays an LLM
-// request trace against a primary and its standby, real processes with a real
-// etcd, takes the primary away half-way, and reports what clients saw.
+// Package demo shows on one machine what Understudy is for. It plays an LLM request
+// trace against a primary and its standby, which are real processes with a real etcd,
+// takes the primary away half-way, and reports what clients saw.
 package demo
 
 import (
@@ -24,30 +24,30 @@ type Options struct {
 	Seed     uint64         // of a generated load, and of what workers choose
 	Handover bool           // hand over instead of killing
 	Compare  bool           // play once more without a disturbance
-	Speed    float64        // of the trace's timestamps; 0 plays as fast as it goes
-	Workers  int            // LLM servers at work at once
+	Speed    float64        // of the trace's timestamps; 0 plays as fast as possible
+	Workers  int            // LLM servers that work at the same time
 	Failover time.Duration  // of the nodes
 	LeaseTTL time.Duration  // of readers
-	Dir      string         // gets a folder with data and logs; empty for a temporary one, which goes
+	Dir      string         // gets a folder with data and logs; empty for a temporary one, which is deleted
 	Access   cluster.Access // of the clients
 }
 
-// A Progress is told how far a run is.
+// A Progress gets the progress of a run.
 type Progress interface {
-	// Stage begins a stage of so many requests; 0 for one that is not counted.
+	// Stage begins a stage with a number of requests; 0 if they are not counted.
 	Stage(what string, requests int)
-	// Done says how many of them are done.
+	// Done reports how many requests of the stage are done.
 	Done(requests int)
 }
 
 const (
 	hosts    = 4
-	capacity = 0.5  // of what all distinct blocks take: eviction has work throughout
+	capacity = 0.5  // of what all distinct blocks take, so that eviction always has work
 	block    = 1024 // bytes
 )
 
-// Run shows it. An error means that the demo could not be run; broken promises
-// are in the report.
+// Run runs the demo. An error means that the demo could not be run; broken promises are in
+// the report.
 func Run(ctx context.Context, o Options, progress Progress) (Report, error) {
 	report := newReport(o)
 	load, err := trace.Load(o.Trace, trace.Options{Seed: o.Seed, Requests: o.Requests})
@@ -80,8 +80,8 @@ func Run(ctx context.Context, o Options, progress Progress) (Report, error) {
 	return report, nil
 }
 
-// folder makes a new folder for one demo, also for the second one with the same
-// Dir: what an earlier cluster has left is no beginning for a fresh one.
+// folder makes a new folder for each demo, even with the same Dir, since a fresh cluster must
+// not start on the data of an earlier one.
 func (o Options) folder() (string, error) {
 	if o.Dir != "" {
 		if err := os.MkdirAll(o.Dir, 0o755); err != nil {
@@ -101,12 +101,12 @@ type run struct {
 
 	player  *replay.Player
 	cluster *cluster.Cluster
-	half    chan struct{} // half of the load is taken
+	half    chan struct{} // closed when workers have taken half of the load
 
-	began    time.Duration // the disturbance, by the player's clock
+	began    time.Duration // when the disturbance began, by the player's clock
 	switched int           // first request that was taken after it
 	objects  Objects
-	digests  bool // equal, whenever compared
+	digests  bool // the digests were equal whenever they were compared
 	handover time.Duration
 }
 
@@ -150,11 +150,11 @@ func (r *run) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// primary is the node that goes half-way, standby the one that takes over.
+// primary is the node that is taken away half-way, standby the one that takes over.
 func (r *run) primary() *cluster.Node { return r.cluster.Nodes[0] }
 func (r *run) standby() *cluster.Node { return r.cluster.Nodes[1] }
 
-// taken is told of each request that is taken.
+// taken is called for each request that a worker takes.
 func (r *run) taken(n int) {
 	r.progress.Done(n)
 	if n == len(r.load.Requests)/2 {

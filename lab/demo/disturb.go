@@ -10,8 +10,8 @@ import (
 	"github.com/understudy-store/understudy/promote"
 )
 
-// disturbance waits for half of the load and takes the primary away. The
-// clients notice by themselves.
+// disturbance waits for half of the load and takes the primary away, without telling the
+// clients.
 func (r *run) disturbance(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -40,7 +40,8 @@ func (r *run) disturbance(ctx context.Context) error {
 		return err
 	}
 	r.objects.New = after.GetState().GetObjects()
-	// Both have seen every eviction since the cluster began, so their counts compare.
+	// Both nodes have counted every eviction since the cluster began, so the counts are
+	// comparable.
 	r.objects.Evicted = int64(after.GetState().GetEvicted()) - int64(before.GetState().GetEvicted())
 	return r.replace(ctx)
 }
@@ -61,8 +62,8 @@ func (r *run) takeAway(ctx context.Context, primary *cluster.Node, term uint64) 
 	return nil
 }
 
-// replace starts a node in place of the one that was killed, as an operator
-// would: it must come to the same state while the load goes on.
+// replace starts a node in place of the one that was killed, as an operator would. It must
+// reach the same state while the load goes on.
 func (r *run) replace(ctx context.Context) error {
 	if r.Handover {
 		return nil
@@ -74,7 +75,7 @@ func (r *run) replace(ctx context.Context) error {
 	return r.cluster.StartNode(ctx, n, promote.Standby)
 }
 
-// compareAtTheEnd compares the nodes that are left.
+// compareAtTheEnd compares the remaining nodes.
 func (r *run) compareAtTheEnd(ctx context.Context) error {
 	if err := r.cluster.Settled(ctx); err != nil {
 		return fmt.Errorf("at the end: %w", err)

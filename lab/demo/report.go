@@ -12,16 +12,17 @@ import (
 
 // A Report says what clients saw.
 type Report struct {
-	// OK: no promise was broken.
+	// OK says that no promise was broken.
 	OK bool `json:"ok"`
 	// Violations as clients saw them, of all runs; all must be 0.
 	Violations replay.Violations `json:"violations"`
 	Examples   []string          `json:"examples,omitempty"`
-	// OutageMillis from the last answer to the first one again, over all clients.
+	// OutageMillis is the time from the last answer to the next one, over all clients.
 	OutageMillis int64   `json:"outage_ms"`
 	HitRate      HitRate `json:"hit_rate"`
 	Objects      Objects `json:"objects"`
-	// DigestEqual: primary and standby had the same state whenever compared.
+	// DigestEqual says that primary and standby had the same state whenever they were
+	// compared.
 	DigestEqual    bool                      `json:"digest_equal"`
 	CallsPerSecond float64                   `json:"calls_per_s"`
 	Latency        map[string]replay.Latency `json:"latency"`
@@ -43,17 +44,18 @@ type HitRate struct {
 	Undisturbed *float64 `json:"undisturbed,omitempty"`
 }
 
-// Objects are how many the primary held.
+// Objects are the numbers of objects that the primaries held.
 type Objects struct {
 	Old uint64 `json:"old_primary"` // at its end
 	New uint64 `json:"new_primary"` // after the promotion
-	// Between the two counts: room was needed, nothing was lost. Below 0 if the old
-	// primary died before it could commit what it had just evicted.
+	// Evicted is how many objects were evicted between the two counts, to make room, so they
+	// are not lost. Below 0 if the old primary died before it could commit its last
+	// evictions.
 	Evicted int64 `json:"evicted"`
 }
 
-// kept is the part of the old primary's objects that the new one has or has
-// evicted by rule, in percent. Puts after the promotion count for it: at most 100.
+// kept returns, in percent, how many of the old primary's objects the new one holds or has
+// evicted by rule: at most 100. Puts after the promotion count as well.
 func (o Objects) kept() float64 {
 	if o.Old == 0 {
 		return 100
@@ -65,7 +67,7 @@ func (o Objects) kept() float64 {
 type Check struct {
 	Name    string `json:"name"`
 	OK      bool   `json:"ok"`
-	Promise bool   `json:"promise"` // a failed one makes the report fail
+	Promise bool   `json:"promise"` // if it fails, so does the report
 	Text    string `json:"text"`
 }
 
@@ -113,7 +115,7 @@ func (r *Report) describe(t *trace.Trace) {
 	r.Load.Requests, r.Load.Blocks, r.Load.Distinct, r.Load.Endless = st.Requests, st.References, st.Distinct, round(100*st.HitRate)
 }
 
-// disturbed takes in the run in which the primary went.
+// disturbed adds the run in which the primary was taken away.
 func (r *Report) disturbed(run *run) {
 	result := run.player.Result()
 	r.Disturbed = result
@@ -128,8 +130,8 @@ func (r *Report) disturbed(run *run) {
 	r.HitRate.After = round(run.player.HitRate(run.switched, result.Requests))
 }
 
-// undisturbed takes in the run without a disturbance, judged over the requests
-// that came after it in the other one.
+// undisturbed adds the run without a disturbance. Its hit rate is over the requests that came
+// after the disturbance in the first run.
 func (r *Report) undisturbed(first, second *run) {
 	result := second.player.Result()
 	r.Undisturbed = &result

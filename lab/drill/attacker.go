@@ -33,18 +33,18 @@ const (
 	attackCommand = "__attack"
 	pinned        = "pinned"
 	attackPeers   = 100        // connections of an attack
-	repeatedKey   = "repeated" // that unread answers are about
+	repeatedKey   = "repeated" // the key that attacks with unread answers ask for
 )
 
-// An attack is what one connection's peer does to an address, until the context ends at
-// most. It is refused, sooner or later.
+// An attack is what each connection of the attacker does to an address, at most until the
+// context ends. The node refuses it sooner or later.
 type attack struct {
 	what string
 	run  func(ctx context.Context, address string)
 	at   func(*cluster.Node) string // which address; nil for the proxy in front of it
 }
 
-// attacks returns all, on nodes that speak a generation of Mooncake's protocol.
+// attacks returns all attacks on nodes that speak a generation of Mooncake's protocol.
 func attacks(generation string) []attack {
 	return append([]attack{
 		{what: "nothing", run: func(context.Context, string) {}}, // for comparison
@@ -54,7 +54,8 @@ func attacks(generation string) []attack {
 	}, halfOpen()...)
 }
 
-// underAttack has a process that is pinned to one core attack a node for a while.
+// underAttack starts a process, pinned to one core, that attacks a node for a while, and waits
+// for it.
 func (e *Env) underAttack(ctx context.Context, address string, a attack) {
 	lasts := hostileFor
 	if e.Short {
@@ -62,7 +63,7 @@ func (e *Env) underAttack(ctx context.Context, address string, a attack) {
 	}
 	c := exec.CommandContext(ctx, must(os.Executable()), attackCommand, a.what, address, lasts.String(), e.Access.Generation)
 	c.Env = append(os.Environ(), cluster.Parented+"=1")
-	parent := must(c.StdinPipe()) // it ends with this
+	parent := must(c.StdinPipe()) // the attacker ends when this pipe closes
 	defer func() { _ = parent.Close() }()
 	if out, err := c.CombinedOutput(); err != nil {
 		do(fmt.Errorf("the attacker: %w: %s", err, out))
@@ -83,8 +84,8 @@ func RunChild() (status int, child bool) {
 	return 0, true
 }
 
-// runAttacker attacks a node from many connections. It starts itself again on one core:
-// the runtime's threads are there already.
+// runAttacker attacks a node over many connections. It first executes itself again on one core,
+// since pinning does not affect the threads that the Go runtime has already started.
 func runAttacker(what, address, lasts, generation string) error {
 	if len(os.Args) == 6 {
 		runtime.LockOSThread()
@@ -115,7 +116,7 @@ func runAttacker(what, address, lasts, generation string) error {
 	return g.Wait()
 }
 
-// pin leaves this thread, and the program that it executes, one core.
+// pin binds this thread, and the program that it executes, to one core.
 func pin() error {
 	var all, one unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &all); err != nil {
@@ -130,7 +131,7 @@ func pin() error {
 	return errors.New("there is no core")
 }
 
-// usePatterns looks for what no key has, the slow way, twice at once.
+// usePatterns lists keys by a slow pattern that no key matches, with two calls at a time.
 func usePatterns(ctx context.Context, address string) {
 	onConn(address, func(c *grpc.ClientConn) {
 		var g errgroup.Group
@@ -144,7 +145,7 @@ func usePatterns(ctx context.Context, address string) {
 	})
 }
 
-// waitForNothing waits for a sequence that never comes, often at once.
+// waitForNothing waits for a sequence that never comes, with many calls at a time.
 func waitForNothing(ctx context.Context, address string) {
 	onConn(address, func(c *grpc.ClientConn) {
 		var g errgroup.Group
@@ -161,7 +162,7 @@ func waitForNothing(ctx context.Context, address string) {
 // onConn does something with a gRPC connection.
 func onConn(address string, do func(*grpc.ClientConn)) {
 	c, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithInitialWindowSize(64<<10)) // no more of an answer comes until it is read
+		grpc.WithInitialWindowSize(64<<10)) // the node cannot send more of an answer until it is read
 	if err != nil {
 		return
 	}
@@ -169,7 +170,7 @@ func onConn(address string, do func(*grpc.ClientConn)) {
 	do(c)
 }
 
-// leaveUnfinished sends the largest request of Mooncake's protocol, but for one byte.
+// leaveUnfinished sends the largest request of Mooncake's protocol without its last byte.
 func leaveUnfinished() func(context.Context, string) {
 	frame := mooncakeFrame(0, make([]byte, 16<<20))
 	return func(ctx context.Context, address string) {

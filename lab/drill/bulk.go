@@ -29,12 +29,12 @@ type bulk struct {
 	*client.Client
 	put    atomic.Int64  // acknowledged
 	newest atomic.Uint64 // object id of the last reservation, if one batch comes after another
-	lost   atomic.Int64  // reservations that were acknowledged, and gone when they were to be ended
+	lost   atomic.Int64  // acknowledged reservations that were gone at their PutEnd
 }
 
 func (e *Env) newBulk() *bulk { return e.newBulkOf("") }
 
-// newBulkOf returns one of a tenant, the default one if it is empty.
+// newBulkOf returns a bulk of a tenant; empty means the default tenant.
 func (e *Env) newBulkOf(tenant string) *bulk {
 	cfg := e.cluster.ClientConfig()
 	cfg.Timeout, cfg.Tenant = bulkTimeout, tenant
@@ -67,7 +67,7 @@ func (b *bulk) fill(ctx context.Context, groups, n int, size uint64, how client.
 	return g.Wait()
 }
 
-// end lets the client go, and counts what it has lost.
+// end closes the client, and counts the reservations that it lost.
 func (b *bulk) end(e *Env) {
 	b.Close()
 	e.result.violate("D", 0)
@@ -76,7 +76,7 @@ func (b *bulk) end(e *Env) {
 	}
 }
 
-// putAll puts some keys and demands that all succeed.
+// putAll puts some keys. It fails unless each put succeeds or its key exists already.
 func (b *bulk) putAll(ctx context.Context, keys []string, size uint64, how client.PutConfig) error {
 	failed, err := b.tryPut(ctx, keys, size, how)
 	if err != nil {
@@ -90,7 +90,7 @@ func (b *bulk) putAll(ctx context.Context, keys []string, size uint64, how clien
 	return nil
 }
 
-// tryPut puts some keys and returns what came of each.
+// tryPut puts some keys and returns the error of each.
 func (b *bulk) tryPut(ctx context.Context, keys []string, size uint64, how client.PutConfig) ([]error, error) {
 	items := make([]client.PutItem, len(keys))
 	for i, k := range keys {
@@ -145,11 +145,10 @@ func (b *bulk) there(ctx context.Context, keys []string) ([]bool, error) {
 	return exist, nil
 }
 
-// churn puts new objects all the time, as many a second as it is told or as
-// possible, until done is closed. What it has begun then it ends, unless the
-// context ends before: reservations that nobody ends lie in the memory for ten
-// minutes and cannot be evicted. That there is no room is no error: eviction
-// makes some.
+// churn puts new objects, perSecond of them or as many as possible, until done is
+// closed. It ends the puts that it has begun, unless the context ends first:
+// reservations that nobody ends take memory for ten minutes and cannot be evicted.
+// A put that finds no room is no error, since eviction makes room.
 func (b *bulk) churn(ctx context.Context, done <-chan struct{}, perSecond int, size uint64) error {
 	const batch = 250
 	run := uuid.NewString()[:8]
@@ -179,8 +178,7 @@ func (b *bulk) churn(ctx context.Context, done <-chan struct{}, perSecond int, s
 	}
 }
 
-// underPressure returns a round during which a bulk puts so many objects a
-// second.
+// underPressure returns a round during which a bulk puts perSecond objects a second.
 func (e *Env) underPressure(perSecond int, round func(context.Context)) func(context.Context) {
 	return func(ctx context.Context) {
 		b := e.newBulk()
@@ -199,8 +197,8 @@ func (e *Env) underPressure(perSecond int, round func(context.Context)) func(con
 	}
 }
 
-// churnSize is that of the recorded clients' objects, so that each may come to
-// lie where another was.
+// churnSize is the size of the recorded clients' objects, so that any object may get
+// the memory of any other.
 const churnSize = 1 << 10
 
 // evicts waits until the primary has evicted some more.

@@ -12,11 +12,11 @@ import (
 
 // The drills about time.
 
-// shiftClocks runs failovers with wall clocks that differ by two hours and step.
-// A real clock cannot be shifted for one process alone, so its nodes are built
-// with a patch that does it (shifted-clocks). The nodes of the simulation share one wall
-// clock, which is right: there the clocks that deadlines are measured by differ, in rate.
-// Package internal/archtest demands that only internal/clock reads the time.
+// shiftClocks runs failovers with wall clocks that differ by two hours and step. A
+// real clock cannot be shifted for one process alone, so the nodes are built with a
+// patch that does it (shifted-clocks). The nodes of the simulation share one correct wall
+// clock instead; there the clocks that measure deadlines differ in rate. Package
+// internal/archtest checks that only internal/clock reads the time.
 func shiftClocks(ctx context.Context, e *Env) {
 	ep := episode{work: &work{}}
 	ep.NodeArgs = func(i int) []string {
@@ -32,7 +32,7 @@ func shiftClocks(ctx context.Context, e *Env) {
 // stepAfter is a little longer than a node runs until its wall clock steps.
 const stepAfter = 3500 * time.Millisecond
 
-// stallLone stops a lone master for longer than its clients live without it.
+// stallLone stops a lone master for longer than the client TTL.
 func stallLone(ctx context.Context, e *Env) {
 	const clientTTL = 10 * time.Second
 	stall := clientTTL + 5*time.Second
@@ -53,11 +53,11 @@ func stallLone(ctx context.Context, e *Env) {
 		do(clock.Sleep(ctx, stall))
 		e.load.Mark("SIGCONT of the lone master")
 		do(n.Signal(syscall.SIGCONT))
-		// Whatever it does to its clients it does within a few ticks; the clients
-		// get many answers meanwhile.
+		// If the master expires clients, it does so within a few ticks. In that time the
+		// clients get many answers.
 		e.load.answers(ctx, 4*answersPerWait)
 		after := mounts()
-		same := slices.Equal(before, after) // one that was lost and mounted again comes last
+		same := slices.Equal(before, after) // a segment that was lost and mounted again is last in the list
 		e.result.check("no client expired", same, "%d segments were mounted before a stall of %v, %d after it, the same: %t", len(before), stall, len(after), same)
 		e.did("stopped the lone master for %v; %d segments before, %d after", stall, len(before), len(after))
 	})

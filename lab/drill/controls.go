@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// A Control is a drill of nodes that are a mutant: one safeguard is missing. The
-// drill must notice. A drill that cannot fail proves nothing.
+// A Control runs a drill on a mutant: nodes that lack one safeguard. The drill must
+// notice that. A drill that cannot fail proves nothing.
 type Control struct {
 	Drill string `json:"drill"`
 	Break string `json:"safeguard"` // the mutant's name
-	// Notices are letters of promises and names of checks. One of them must fail,
-	// so that a drill is not taken to notice what has failed for another reason.
+	// Notices are letters of promises and names of checks. One of them must fail; a
+	// drill that fails for another reason has not noticed.
 	Notices []string `json:"notices"`
 }
 
-// Controls returns at least one for each drill, in the order of the drills. The
-// simulation has others (package sim).
+// Controls returns the controls, at least one for each drill, in the order of the
+// drills. The simulation has controls of its own (package sim).
 func Controls() []Control {
 	c := func(drill, without string, notices ...string) Control {
 		return Control{drill, without, notices}
@@ -101,14 +101,14 @@ const ControlLimit = time.Minute
 // A Caught says whether a drill noticed that a safeguard is missing.
 type Caught struct {
 	Control
-	// OK: what the control is for was seen within ControlLimit.
+	// OK says that the drill noticed within ControlLimit.
 	OK     bool   `json:"ok"`
 	Result Result `json:"result"`
 }
 
-// RunControl runs a control: it builds the mutant, if that was not done before,
-// and then drills it for ControlLimit at most. Of a drill that noticed nothing
-// is kept.
+// RunControl runs a control: it builds the mutant, if that was not done before, and
+// runs the drill on it for ControlLimit at most. If the drill noticed, it deletes the
+// drill's folder.
 //
 // The options must have a builder.
 func RunControl(ctx context.Context, c Control, o Options) Caught {
@@ -131,7 +131,7 @@ func RunControl(ctx context.Context, c Control, o Options) Caught {
 	defer cancel()
 	caught.Result = Run(ctx, d, o)
 	if caught.OK = caught.Result.notices(c.Notices); caught.OK && caught.Result.Folder != "" {
-		_ = os.RemoveAll(caught.Result.Folder) // as it was meant to be
+		_ = os.RemoveAll(caught.Result.Folder) // the failure was intended
 		caught.Result.Folder = ""
 	}
 	return caught

@@ -1,10 +1,11 @@
 // Package drill breaks a running cluster on purpose and judges from outside
 // whether it kept its promises (docs/design.md, section 1).
 //
-// A drill starts real processes: etcd members, a primary, standbys, with a TCP
-// proxy on each way between two of them. Recorded clients work (package judge)
-// while it kills, stops and cuts. What they saw decides; what the nodes say of
-// themselves is used to know when to go on, and never as a proof.
+// A drill starts real processes: etcd members, a primary and standbys, with a TCP
+// proxy on each connection between two of them. While recorded clients work (package
+// judge), it kills and stops processes and cuts connections. The verdict rests on
+// what the clients saw. What the nodes report of themselves only tells the drill when
+// to go on, and proves nothing.
 //
 // It must never run against a cluster that it has not started itself.
 package drill
@@ -19,7 +20,7 @@ import (
 	"github.com/understudy-store/understudy/lab/mutant"
 )
 
-// A Drill is one fault with what must hold.
+// A Drill is one fault, with the promises that must hold under it.
 type Drill struct {
 	Name     string   `json:"name"`
 	Number   int      `json:"number"`   // as in the list of drills
@@ -28,41 +29,41 @@ type Drill struct {
 	Rounds   int      `json:"-"`        // how often the fault happens by default
 	CI       bool     `json:"ci"`       // is part of CI, in the short form
 
-	patches []string // that its nodes are built with: helpers, nothing is missing
+	patches []string // that its nodes are built with; they add helpers and remove no safeguard
 	old     bool     // it needs nodes of an older release
 	ownEtcd bool     // it also runs where each node has a member of etcd
 	run     runFunc
 }
 
-// A runFunc breaks something and notes what came of it; broken promises are in
-// the result. If it cannot go on it ends the script (do, must).
+// A runFunc breaks something and records the outcome, including broken promises, in
+// the result. If it cannot go on, it ends the script (do, must).
 type runFunc func(context.Context, *Env)
 
 // Options say how drills are run. A zero field is its default.
 type Options struct {
-	Seed       uint64         // of all that is left to chance; default 1
+	Seed       uint64         // of all random choices; default 1
 	Rounds     int            // default: the drill's own
 	Duration   time.Duration  // ends a drill with rounds after that long; default: when its rounds are done
 	SessionTTL time.Duration  // of the nodes, whole seconds; default 5 s, 2 s if Short
 	Failover   time.Duration  // of the nodes; default 1 s
 	EventsTTL  time.Duration  // of the journal, whole seconds; default 60 s, 5 s if Short
 	Objects    int            // where a drill needs many; default 1,000,000, 30,000 if Short
-	Away       time.Duration  // how long all stays dead that everything-killed kills; default: not at all
-	Stall      time.Duration  // how long etcd is stopped each time by stalling-etcd; default: by chance
-	Every      time.Duration  // one such stall each; default 10 s
+	Away       time.Duration  // how long everything stays dead in everything-killed; default: not at all
+	Stall      time.Duration  // how long stalling-etcd stops etcd each time; default: random
+	Every      time.Duration  // the time from one such stall to the next; default 10 s
 	From       string         // commit of the release that upgrade starts from; default: lastRelease
 	Short      bool           // the form for CI
 	OwnEtcd    bool           // each of three nodes runs a member of etcd
 	Dir        string         // for data and logs while a drill runs; default: the system's for temporary files
 	Access     cluster.Access // of the recorded clients
-	Break      string         // the mutant that all nodes are: one without a safeguard
+	Break      string         // the safeguard that all nodes lack: the name of a mutant
 
 	// Mutants builds nodes with patches; may be nil.
 	Mutants *mutant.Builder
 	program string   // executable of the nodes
-	old     string   // that of an older release
+	old     string   // executable of an older release
 	notices []string // what a control must notice
-	// Progress is told what a drill does; may be nil.
+	// Progress is called with each thing that a drill does; may be nil.
 	Progress func(text string)
 }
 
@@ -99,7 +100,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Check says what is wrong with options, all at once.
+// Check returns one error with everything that is wrong with the options.
 func (o Options) Check() error {
 	o = o.withDefaults()
 	var faults []string
@@ -134,7 +135,7 @@ func (o Options) Check() error {
 	return nil
 }
 
-// Find returns the drill of a name or number.
+// Find returns the drill with a name or number.
 func Find(name string) (Drill, error) {
 	var near []string
 	for _, d := range All() {

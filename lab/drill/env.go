@@ -20,7 +20,7 @@ import (
 // An Env is what a drill works with while it runs.
 type Env struct {
 	Options
-	Now clock.Clock // the one of the recorded clients
+	Now clock.Clock // the clock of the recorded clients
 
 	drill   Drill
 	dir     string
@@ -30,21 +30,20 @@ type Env struct {
 	load    *load            // of the episode, once it works
 	pressed *bulk            // of a round under pressure
 	number  int              // of the episode
-	drains  bool             // letWork is to begin a drain job
-	job     string           // the drain job that the episode has begun, if any, and that is still to be known
-	finals  []string         // calls that have ended in an error that is final
+	drains  bool             // letWork must begin a drain job
+	job     string           // the drain job that the episode has begun and the primary must know; empty for none
+	finals  []string         // calls that ended in a final error
 	began   time.Duration
 }
 
-// did reports and keeps what was done.
+// did reports and records what the drill did.
 func (e *Env) did(format string, args ...any) {
 	text := fmt.Sprintf("%7.1f s  ", (e.Now()-e.began).Seconds()) + fmt.Sprintf(format, args...)
 	e.result.Did = append(e.result.Did, text)
 	e.Progress(text)
 }
 
-// An episode is a fresh cluster under load, what is done to it, and what the
-// judge says of it.
+// An episode is the life of one fresh cluster: load, faults, and the judgement.
 type episode struct {
 	cluster.Config
 	nodes  int                   // default 2
@@ -56,11 +55,11 @@ type episode struct {
 
 const clusterID = "drill"
 
-// brokenPatience bounds what a cluster without a safeguard is waited for: it may
-// never come to it.
+// brokenPatience bounds each wait for a cluster that lacks a safeguard, since it may
+// never do what the drill waits for.
 const brokenPatience = 15 * time.Second
 
-// episode plays one.
+// episode plays one episode.
 func (e *Env) episode(ctx context.Context, ep episode, body func(ctx context.Context)) {
 	do(e.play(ctx, ep, body))
 }
@@ -89,7 +88,7 @@ func (e *Env) play(ctx context.Context, ep episode, body func(ctx context.Contex
 			return err
 		}
 	}
-	if ep.work == nil { // nobody expects the state to last
+	if ep.work == nil { // without recorded clients there is nothing to judge
 		return script(func() { body(ctx) })
 	}
 	if e.load, err = startLoad(ctx, e.cluster, *ep.work, e.Seed+uint64(e.number)); err != nil {
@@ -107,7 +106,7 @@ func (e *Env) play(ctx context.Context, ep episode, body func(ctx context.Contex
 	})
 }
 
-// complete fills in what an episode leaves to the options.
+// complete fills in the fields of an episode that the options determine.
 func (e *Env) complete(ep *episode) {
 	ep.Dir = filepath.Join(e.dir, fmt.Sprintf("episode-%d", e.number))
 	ep.ID, ep.Proxies, ep.Access, ep.Program = clusterID, true, e.Access, cmp.Or(ep.Program, e.program)
@@ -145,7 +144,7 @@ func (e *Env) complete(ep *episode) {
 // short enough to judge.
 const perEpisode = 10
 
-// rounds plays the drill's rounds, some in each episode.
+// rounds plays the drill's rounds, several in each episode.
 func (e *Env) rounds(ctx context.Context, ep episode, round func(ctx context.Context)) {
 	n := e.Rounds
 	if n == 0 {
@@ -162,7 +161,7 @@ func (e *Env) rounds(ctx context.Context, ep episode, round func(ctx context.Con
 	}
 	most := perEpisode
 	if e.Break != "" || ep.once {
-		most = 1 // with a mutant to notice early
+		most = 1 // so that a control notices early
 	}
 	for !enough() {
 		e.episode(ctx, ep, func(ctx context.Context) {
@@ -176,8 +175,8 @@ func (e *Env) rounds(ctx context.Context, ep episode, round func(ctx context.Con
 	}
 }
 
-// noticed reports whether a control has seen what it is for; without a control,
-// whether anything is seen of a safeguard that is left out.
+// noticed reports whether a control has noticed. Without a control it reports whether
+// a missing safeguard has broken anything.
 func (e *Env) noticed() bool {
 	if len(e.notices) == 0 {
 		return e.Break != "" && e.result.broken()
@@ -189,8 +188,8 @@ func (e *Env) noticed() bool {
 // them work.
 const answersPerWait = 500
 
-// letWork waits until the clients have got some more answers, how many is left
-// to chance: so that the fault comes at any moment of their work.
+// letWork waits until the clients have got a random number of answers, so that the
+// fault comes at a random moment of their work.
 func (e *Env) letWork(ctx context.Context) {
 	e.load.answers(ctx, answersPerWait/2+e.rng.Int64N(answersPerWait))
 	if e.drains {
@@ -212,8 +211,9 @@ type pair struct {
 	standby *cluster.Node
 }
 
-// ready waits until a node serves, and another one could take over and has caught up:
-// one that was stopped counts the primary's silence from when it reads the last commit.
+// ready waits until a node serves, and another one could take over and has caught up. A
+// standby that was stopped counts the primary's silence only from when it reads the last
+// commit.
 func (e *Env) ready(ctx context.Context) (p pair) {
 	p.primary, p.term = e.primary(ctx, 0)
 	p.standby = must(e.cluster.AnyPromotable(ctx, p.primary))
@@ -236,15 +236,15 @@ func (e *Env) primary(ctx context.Context, after uint64) (*cluster.Node, uint64)
 	return n, term
 }
 
-// sameTerm demands that there was no failover since a term.
+// sameTerm checks that there was no failover since a term, and returns the current term.
 func (e *Env) sameTerm(ctx context.Context, term uint64, after string) (now uint64) {
 	_, now = e.primary(ctx, 0)
 	e.result.check("no failover", now == term, "the term was %d and is %d, after %s", term, now, after)
 	return now
 }
 
-// failover takes the primary away and notes the outage, if there are clients who
-// can tell. It returns the next primary.
+// failover takes the primary away, and records the outage if there are recorded clients.
+// It returns the next primary and its term.
 func (e *Env) failover(ctx context.Context, old *cluster.Node, term uint64, how string, takeAway func() error) (*cluster.Node, uint64) {
 	var since time.Duration
 	raised := false
@@ -275,8 +275,8 @@ func (e *Env) raised(ctx context.Context) bool {
 	return must(e.cluster.Head(ctx)).Head.FailoverAfter() > e.Failover
 }
 
-// outage notes how long clients had no answer since a fault. One that came while the
-// failover time was raised is held to no bound, and counted.
+// outage records how long clients had no answer after a fault. If the failover time was
+// raised at the fault, the outage has no bound and is only counted.
 func (e *Env) outage(since time.Duration, raised bool) time.Duration {
 	took := e.load.Outage(since)
 	e.result.outages = append(e.result.outages, took)
@@ -305,8 +305,8 @@ func (e *Env) restart(ctx context.Context, n *cluster.Node) {
 	do(e.cluster.StartNode(ctx, n, e.anyRole()))
 }
 
-// anyRole is the program as which a node starts again: a master joins as a standby all the
-// same, while another node serves or holds the state.
+// anyRole returns the program as which a node starts again, at random. A master joins as a
+// standby, too, while another node serves or holds the state.
 func (e *Env) anyRole() promote.Role {
 	if e.rng.IntN(2) == 0 {
 		return promote.Primary
@@ -314,13 +314,13 @@ func (e *Env) anyRole() promote.Role {
 	return promote.Standby
 }
 
-// until waits until something is so, within a time limit.
+// until waits until so returns true, within a time limit.
 func until(ctx context.Context, limit time.Duration, what string, so func(context.Context) (bool, error)) {
 	do(cluster.Poll(ctx, limit, what, so))
 }
 
-// atRest waits until the cluster has come to rest, with all nodes alive: whom a
-// drill has killed it has started again by now.
+// atRest waits until the cluster has come to rest. All nodes must be alive: the drill has
+// started those again that it killed.
 func (e *Env) atRest(ctx context.Context) {
 	e.allLive()
 	err := e.cluster.Settled(ctx)
@@ -331,8 +331,8 @@ func (e *Env) atRest(ctx context.Context) {
 }
 
 // lostStates counts a violation of S for each snapshot that a node had to load
-// because its state was not the primary's, or did not fit the journal. A node
-// says so against itself: the snapshot mends the state, so that the judge may
+// because its state was not the primary's, or did not fit the journal. The nodes'
+// own reports are evidence here, since a snapshot repairs the state and the judge may
 // find nothing at the end.
 func (e *Env) lostStates() {
 	for _, n := range e.cluster.Nodes {
@@ -342,14 +342,14 @@ func (e *Env) lostStates() {
 				if count > 0 {
 					e.result.violate("S", count, fmt.Sprintf("%s had to replace its state: %s", n.Name, reason))
 				}
-			default: // it was behind, or has just begun
+			default: // the node was behind, or had just started
 			}
 		}
 	}
 }
 
-// drainGoesOn demands that the primary knows the drain job of the episode, and has
-// ended it or tells what it waits for.
+// drainGoesOn checks that the primary knows the drain job of the episode, and has ended
+// it or reports objects that move or are blocked.
 func (e *Env) drainGoesOn(ctx context.Context) {
 	if e.job == "" {
 		return
@@ -378,9 +378,9 @@ func (e *Env) judge(ctx context.Context) {
 	e.did("judged %d calls, the slowest took %v; read %d commits of the journal", v.counts["calls"], v.slowest.Round(time.Millisecond), v.Commits)
 }
 
-// Run runs a drill. What it finds is in the result, also if it could not run to
-// its end. The end of the context stops it, and leaves nothing unless something
-// was broken by then.
+// Run runs a drill. The result has what it found, also if it could not run to its end.
+// If the context ends, the drill stops; it keeps its folder only if something was
+// broken by then.
 func Run(ctx context.Context, d Drill, o Options) Result {
 	o = o.withDefaults()
 	r := newResult(d, o)

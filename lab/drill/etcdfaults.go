@@ -21,9 +21,9 @@ import (
 	"github.com/understudy-store/understudy/lab/netfault"
 )
 
-// The drills in which etcd fails, or the way to it.
+// The drills in which etcd, or the connection to it, fails.
 
-// electionGrace is how much longer than etcd reads may be out.
+// electionGrace is how much longer than etcd itself reads may be unavailable.
 const electionGrace = 200 * time.Millisecond
 
 // killEtcdLeader kills the leader of three members again and again, and stops a
@@ -52,7 +52,7 @@ func killEtcdLeader(ctx context.Context, e *Env) {
 		e.result.check("reads are back", outage <= away+electionGrace, "clients had no answer for %v, etcd was away for %v", outage, away)
 		_, now := e.primary(ctx, 0)
 		judged := ""
-		if away < ttl/2 { // the keepalives after it had time enough
+		if away < ttl/2 { // there was time enough for keepalives afterwards
 			e.result.Counts["failovers_judged"]++
 			e.result.check("no failover", now == p.term, "the term was %d and is %d; etcd was away for %v, the session TTL is %v", p.term, now, away.Round(time.Millisecond), ttl)
 		} else {
@@ -65,13 +65,13 @@ func killEtcdLeader(ctx context.Context, e *Env) {
 	})
 }
 
-// hangTimeout is more than a member that hangs may cost: how long a call to it
-// is waited for, and the first answer of another one.
+// hangTimeout is more than the outage that a hanging member may cause: the timeout of a
+// call to it, and the time until another member answers.
 const hangTimeout = 3 * time.Second
 
-// hangEtcdFollower stops a member that does not lead, the one that nodes use if
-// possible, for longer than a session: its connections stay open, and nobody
-// answers on them. It must cost no more than a moment.
+// hangEtcdFollower stops a member that does not lead, preferably the one that nodes use,
+// for longer than a session: its connections stay open, but nothing answers on them. The
+// outage must be short.
 func (e *Env) hangEtcdFollower(ctx context.Context, term uint64, ttl time.Duration) {
 	leader := must(e.cluster.EtcdLeader(ctx))
 	hung := e.cluster.Members[0]
@@ -94,7 +94,7 @@ func (e *Env) hangEtcdFollower(ctx context.Context, term uint64, ttl time.Durati
 // killEtcd kills all members.
 func (e *Env) killEtcd() {
 	if e.cluster.OwnEtcd {
-		return // they went with their nodes
+		return // the members died with their nodes
 	}
 	for _, m := range e.cluster.Members {
 		m.Kill()
@@ -108,8 +108,8 @@ func stopAllOfEtcd(ctx context.Context, e *Env) {
 		away = 3 * e.SessionTTL
 	}
 	ep := episode{work: &work{}}
-	// While it is gone nobody hears clients, for longer than they live without a
-	// Ping: none may expire.
+	// While etcd is gone, no node accepts Pings, for longer than the client TTL. No client
+	// may expire.
 	ep.Args = []string{"--client_ttl=" + (away - e.SessionTTL - time.Second).String(), "--client-rpc-timeout=0s"}
 	defer e.noFinalErrors()
 	full := episode{}
@@ -144,7 +144,8 @@ func stopAllOfEtcd(ctx context.Context, e *Env) {
 }
 
 // nearlyFull fills the etcd that is embedded in the primary to more than nine tenths of its
-// quota with what no node can free: changes must be refused while beats and reads go on.
+// quota, with keys that no node deletes. The primary must refuse changes while beats and
+// reads go on.
 func (e *Env) nearlyFull(ctx context.Context) {
 	p := e.ready(ctx)
 	b := e.newBulk()
@@ -181,12 +182,12 @@ func (e *Env) nearlyFull(ctx context.Context) {
 	e.compare(ctx)
 }
 
-// anotherTenant is the prefix of keys in etcd that are none of the cluster's.
+// anotherTenant is the prefix of keys in etcd that do not belong to the cluster.
 const anotherTenant = "/another-tenant/"
 
-// fillEtcd fills etcd with what no node can free, to so many bytes. etcd counts what it has
-// brought to the disk: each step of the second half waits for that, else a busy machine
-// writes past the quota.
+// fillEtcd fills etcd to a size in bytes, with keys that no node deletes. etcd's size counts
+// only what is on its disk. So each step of the second half waits until the size has grown;
+// otherwise a busy machine would write past the quota.
 func (e *Env) fillEtcd(ctx context.Context, bytes int64) {
 	const each, of = 64, 8 << 10
 	etcd, value := e.cluster.Client, strings.Repeat("x", of)
@@ -211,11 +212,12 @@ func (e *Env) fillEtcd(ctx context.Context, bytes int64) {
 }
 
 const (
-	nearlyFullQuota = 32 << 20 // of that etcd
+	nearlyFullQuota = 32 << 20 // of the embedded etcd
 	changesStop     = "changes stop before etcd is full"
 )
 
-// repeatable demands that no answer of a node is an error that is final.
+// repeatable checks that no answer of a node is a final error: one that tells clients not to
+// repeat the call.
 func (e *Env) repeatable(answers []answer) {
 	refused := 0
 	for _, a := range answers {
@@ -229,15 +231,14 @@ func (e *Env) repeatable(answers []answer) {
 	e.result.check("errors can be repeated", refused > 0, "%d of %d calls to one node alone were refused", refused, len(answers))
 }
 
-// noFinalErrors demands that no call of a client has ended in an error that says
-// more than that it cannot be done now, or what is under the key.
+// noFinalErrors checks that no call of a client ended in a final error.
 func (e *Env) noFinalErrors() {
 	n := len(e.finals)
 	e.result.check("errors can be repeated", n == 0, "%d calls of clients ended in an error that is final: %q", n, e.finals[:min(n, 5)])
 }
 
-// withoutEtcd judges what a primary answered while etcd was killed (between gone
-// and dead) and stayed away.
+// withoutEtcd judges the answers of a primary from when etcd was killed, which happened
+// between gone and dead, and while it stayed away.
 func (e *Env) withoutEtcd(answers []answer, gone, dead time.Duration) {
 	e.repeatable(answers)
 	e.result.violate("D", 0)
@@ -260,29 +261,28 @@ func (e *Env) withoutEtcd(answers []answer, gone, dead time.Duration) {
 	e.result.check("then silence", silent > 0, "%d calls got NOT_LEADER without a hint behind its end", silent)
 }
 
-// setEtcd breaks, or heals, the ways of all nodes to etcd.
+// setEtcd breaks, or heals, the connections of all nodes to etcd.
 func (e *Env) setEtcd(f netfault.Fault) {
 	for _, n := range e.cluster.Nodes {
 		n.SetEtcd(f)
 	}
 }
 
-// breakConns breaks the connections of a node's clients: who waits for a commit
-// repeats the call while the first one is under way.
+// breakConns breaks the connections of a node's clients. A client that waits for a commit
+// then repeats the call while the first one is under way.
 func breakConns(n *cluster.Node) {
 	n.Front.Set(netfault.Cut)
 	n.Front.Heal()
 }
 
-// raisedWithin is how long reads may be out when etcd becomes slow.
+// raisedWithin is how long reads may be unavailable when etcd becomes slow.
 const raisedWithin = 20 * time.Second
 
-// breaksFor is for how long the drill goes on behind that in its short form: a read that was
-// answered then must be among those.
+// breaksFor is how long the drill goes on after that in its short form, so that some reads
+// are answered in that time.
 const breaksFor = 5 * time.Second
 
-// slowEtcd makes all answers of etcd late, and breaks the clients' connections
-// now and then meanwhile.
+// slowEtcd delays all answers of etcd, and breaks the clients' connections now and then.
 func slowEtcd(ctx context.Context, e *Env) {
 	const delay = 2 * time.Second
 	lasts := time.Minute
@@ -301,7 +301,7 @@ func slowEtcd(ctx context.Context, e *Env) {
 		defer calls.stop()
 		const breaks = 15
 		for range breaks {
-			// At any moment of a commit's way.
+			// At a random moment of a commit.
 			do(clock.Sleep(ctx, lasts/breaks/2+time.Duration(e.rng.Int64N(int64(lasts/breaks)))))
 			breakConns(p.primary)
 		}
@@ -324,10 +324,10 @@ func slowEtcd(ctx context.Context, e *Env) {
 	})
 }
 
-// memoryCap is what no node of a drill may ever have taken.
+// memoryCap is the most memory, in bytes, that a node of a drill may take at any time.
 const memoryCap = 2 << 30
 
-// bounded demands that no node took too much memory.
+// bounded checks that no node took more than memoryCap.
 func (e *Env) bounded() {
 	for _, n := range e.cluster.Alive() {
 		process := must(procfs.NewProc(n.PID))
@@ -335,7 +335,7 @@ func (e *Env) bounded() {
 	}
 }
 
-// took notes how much memory a node took at most.
+// took records the peak memory of a node, in bytes.
 func (r *Result) took(node string, most int64) {
 	r.violate("B", 0)
 	r.Counts["peak_memory_bytes"] = max(r.Counts["peak_memory_bytes"], most)
@@ -346,9 +346,9 @@ func (r *Result) took(node string, most int64) {
 
 // loseAnswer loses etcd's answer to a commit that it has applied.
 func loseAnswer(ctx context.Context, e *Env) {
-	const tries = 5 // until one was to a commit
+	const tries = 5 // until a lost answer was that to a commit
 	ep := episode{work: &work{}}
-	// The judge looks for what is in the journal twice: all of it must be there.
+	// The judge looks for events that are in the journal twice, so all of it must be kept.
 	ep.KeepHistory = true
 	e.rounds(ctx, ep, func(ctx context.Context) {
 		p := e.working(ctx)
@@ -374,10 +374,10 @@ func loseAnswer(ctx context.Context, e *Env) {
 	}
 }
 
-// openCommit waits until etcd has applied a commit that its primary does not
-// know of: then the writer hangs on it, for the answer is lost. If the answer
-// that was lost was one to something else, such as the lease of the next
-// records, nothing comes of it: then both are the same.
+// openCommit waits until the primary's writer hangs. It returns the sequence that the
+// primary has applied, and the head in etcd. The head is higher if the lost answer was that
+// to a commit. If it was another one, such as that to the lease of the next records, both
+// are the same.
 func (e *Env) openCommit(ctx context.Context, primary *cluster.Node) (applied, head uint64, err error) {
 	const still = 100 * time.Millisecond // without a commit
 	since := e.Now()

@@ -20,13 +20,12 @@ import (
 
 const (
 	handoverOutage = 100 * time.Millisecond
-	// outageGrace is what a takeover may take beyond the failover time, or half of
-	// that if it is more.
+	// outageGrace is how much longer than the failover time a takeover may take; half of
+	// the failover time if that is more.
 	outageGrace = 300 * time.Millisecond
 )
 
-// failoverOutage is how long clients may be without an answer when the primary
-// dies.
+// failoverOutage returns how long clients may be without an answer when the primary dies.
 func (e *Env) failoverOutage() time.Duration {
 	if e.cluster != nil && e.cluster.OwnEtcd {
 		return e.Failover + max(outageGrace, e.Failover/2) + etcdElection
@@ -34,24 +33,25 @@ func (e *Env) failoverOutage() time.Duration {
 	return e.Failover + max(outageGrace, e.Failover/2)
 }
 
-// etcdElection is what it may take beyond that if etcd's leader goes along.
+// etcdElection is how much longer a takeover may take if etcd's leader dies with the primary.
 const etcdElection = 1500 * time.Millisecond
 
-// window is how long a primary may answer from its last commit on, as long as no
-// slow commit raises that.
+// window returns how long a primary may answer after its last commit, unless slow commits
+// raise that time.
 func (e *Env) window() time.Duration { return e.Failover * 3 / 5 }
 
-// inForce is that window as the last commit gives it.
+// inForce returns the serve window that the last commit gives, at least window.
 func (e *Env) inForce(ctx context.Context) time.Duration {
 	return max(e.window(), must(e.cluster.Head(ctx)).Head.ServeWindow())
 }
 
-// fewRounds is below how many the p99 is the worst round of all, which a busy
-// machine makes late without a promise being broken.
+// fewRounds is the least number of rounds for which the p99 is checked. With fewer it is the
+// worst round, which may be late on a busy machine although no promise is broken.
 const fewRounds = 50
 
-// boundOutages demands that 99 of 100 outages are short enough. Of few rounds one
-// must be, and the worst at most what it takes without the mechanism that is drilled.
+// boundOutages checks that the p99 of the outages is within bound. With few rounds it
+// checks instead that the best is within bound, and the worst within without, the time that
+// a recovery takes without the mechanism under test.
 func (e *Env) boundOutages(bound, without time.Duration) {
 	bound, without = e.Access.Outage(bound, false), e.Access.Outage(without, false)
 	o, rounds := outagesOf(e.result.bounded), len(e.result.bounded)
@@ -65,11 +65,11 @@ func (e *Env) boundOutages(bound, without time.Duration) {
 	}
 }
 
-// boundTakeovers is boundOutages for a primary that dies: if nobody deposed it, its
-// session would end.
+// boundTakeovers is boundOutages for a primary that dies. Without a deposal, the takeover
+// would wait for the end of its session.
 func (e *Env) boundTakeovers() { e.boundOutages(e.failoverOutage(), e.SessionTTL+time.Second) }
 
-// killPrimary kills it again and again.
+// killPrimary kills the primary again and again.
 func killPrimary(ctx context.Context, e *Env) {
 	defer e.boundTakeovers()
 	e.rounds(ctx, episode{work: &work{}}, e.killAndRestart)
@@ -78,8 +78,8 @@ func killPrimary(ctx context.Context, e *Env) {
 // handOver hands over again and again, by order and by SIGTERM.
 func handOver(ctx context.Context, e *Env) {
 	defer func() {
-		e.boundOutages(handoverOutage, e.failoverOutage())                // which is what it takes if the primary dies
-		if n := e.result.Counts["calls_unanswered"]; !e.Access.Mooncake { // with those that failed when their round was over
+		e.boundOutages(handoverOutage, e.failoverOutage())                // without a handover, clients would wait as if the primary had died
+		if n := e.result.Counts["calls_unanswered"]; !e.Access.Mooncake { // also those that failed after their round
 			e.result.check("no failed call", n == 0, "%d calls failed in all, after the clients' own retries", n)
 		}
 	}()
@@ -102,16 +102,15 @@ func handOver(ctx context.Context, e *Env) {
 	})
 }
 
-// handover orders one.
+// handover orders a handover.
 func handover(ctx context.Context, p pair) error {
 	_, err := p.primary.Admin.Handover(ctx, &pb.HandoverRequest{Term: p.term})
 	return err
 }
 
-// handedOver demands that no call has failed. Over Mooncake's protocol a node
-// can turn a call away only by closing its connection, and what must not be
-// repeated has failed then: one call of each client at most, on each of the two
-// connections that a client may have tried.
+// handedOver checks that no call failed. Over Mooncake's protocol a node can refuse a
+// call only by closing its connection. A call that must not be repeated then fails: at
+// most one for each client on each of the two connections that it may have tried.
 func (e *Env) handedOver(failed int) {
 	if e.Access.Mooncake {
 		e.result.check("few failed calls", failed <= 2*clients, "%d calls of %d clients failed in round %d, after the clients' own retries",
@@ -121,8 +120,8 @@ func (e *Env) handedOver(failed int) {
 	e.result.check("no failed call", failed == 0, "%d calls failed in round %d, after the clients' own retries", failed, e.result.Rounds+1)
 }
 
-// stopPrimary stops it and lets it go on: for less than its serve window, which nobody
-// may notice, for three failover times and for three sessions.
+// stopPrimary stops the primary and resumes it: after less than its serve window, which must
+// cause no failover, after three failover times, and after three session TTLs.
 func stopPrimary(ctx context.Context, e *Env) {
 	defer e.boundTakeovers()
 	lengths := []time.Duration{3 * e.SessionTTL, 3 * e.Failover, 200 * time.Millisecond}
@@ -147,7 +146,7 @@ func stopPrimary(ctx context.Context, e *Env) {
 			stopped = e.Now()
 			return err
 		})
-		window = max(window, e.inForce(ctx)) // a takeover keeps one that was raised in between
+		window = max(window, e.inForce(ctx)) // a takeover keeps a window that was raised before
 		do(clock.Sleep(ctx, stopped+length-e.Now()))
 		e.load.Mark("SIGCONT of " + old.Name)
 		goesOn := e.Now()
@@ -158,8 +157,7 @@ func stopPrimary(ctx context.Context, e *Env) {
 	})
 }
 
-// refusesEnough waits until a node has refused many calls that were sent from
-// some time on.
+// refusesEnough waits until a node has refused many calls that were sent at or after from.
 func refusesEnough(ctx context.Context, calls *prober, from time.Duration) {
 	const many = 200
 	until(ctx, time.Minute, fmt.Sprintf("the former primary has refused %d calls", many), func(context.Context) (bool, error) {
@@ -170,21 +168,21 @@ func refusesEnough(ctx context.Context, calls *prober, from time.Duration) {
 // A parting is a way to lose etcd.
 type parting struct {
 	how string
-	// slow is how late answers of etcd come for a while before: a session must
-	// count from when a keepalive was sent, not from its answer.
+	// slow is how much etcd's answers are delayed for a while before the fault. A session
+	// must count from the sending of a keepalive, not from its answer.
 	slow  time.Duration
 	fault netfault.Fault
-	// late brings what was held back to etcd as soon as another node serves: a
-	// commit of the old term among it.
+	// late says that what was held back, a commit of the old term included, reaches etcd as
+	// soon as another node serves.
 	late bool
-	// vanish does the same to the ways of its clients and peers.
+	// vanish says that the fault also breaks the connections of clients and peers.
 	vanish bool
 }
 
 func (e *Env) partings() []parting {
-	slow := e.window() / 4 // so that it raises nothing
+	slow := e.window() / 4 // too little to raise the failover time
 	return []parting{
-		// Answers still come, so that the next commit is what is held back.
+		// Answers still arrive, so the next commit is what is held back.
 		{how: "holding back what goes to etcd from", fault: netfault.Fault{Up: netfault.Flow{Hold: true}}, late: true},
 		{how: "losing what goes to etcd from", slow: slow, fault: netfault.Fault{Up: netfault.Flow{Drop: true}, Down: netfault.Flow{Delay: slow}}},
 		{how: "cutting off from etcd", fault: netfault.Cut},
@@ -192,13 +190,13 @@ func (e *Env) partings() []parting {
 	}
 }
 
-// partPrimaryFromEtcd takes etcd away from the primary; clients still reach it.
+// partPrimaryFromEtcd cuts the primary off from etcd; clients still reach it.
 func partPrimaryFromEtcd(ctx context.Context, e *Env) {
 	defer e.boundTakeovers()
 	e.part(ctx, e.partings())
 }
 
-// losePackets loses what goes to and from the primary, without a reset.
+// losePackets drops all traffic to and from the primary, without resetting connections.
 func losePackets(ctx context.Context, e *Env) {
 	defer e.boundTakeovers()
 	lost := netfault.Fault{Up: netfault.Flow{Drop: true}, Down: netfault.Flow{Drop: true}}
@@ -209,8 +207,8 @@ func losePackets(ctx context.Context, e *Env) {
 	e.episode(ctx, episode{work: &work{}}, e.loseJournalConnection)
 }
 
-// loseJournalConnection loses the one connection over which the primary commits:
-// either it finds another way, or it is deposed.
+// loseJournalConnection breaks the one connection over which the primary commits. The
+// primary must connect anew, or be deposed.
 func (e *Env) loseJournalConnection(ctx context.Context) {
 	for range 3 {
 		p := e.working(ctx)
@@ -242,7 +240,7 @@ func (e *Env) part(ctx context.Context, all []parting) {
 		window, parted := e.inForce(ctx), time.Duration(0)
 		e.failover(ctx, old, p.term, part.how, func() error {
 			old.SetEtcd(part.fault)
-			parted = e.Now() // what it commits before that is allowed
+			parted = e.Now() // the primary may commit until then
 			if part.vanish {
 				old.Front.Set(part.fault)
 			}
@@ -260,11 +258,11 @@ func (e *Env) part(ctx context.Context, all []parting) {
 	})
 }
 
-// partPrimaryFromClients cuts the primary off from clients and peers alone.
+// partPrimaryFromClients cuts the primary off from clients and peers, but not from etcd.
 func partPrimaryFromClients(ctx context.Context, e *Env) {
 	away := 3 * e.SessionTTL
 	ep := episode{work: &work{}}
-	// Longer than clients live without a Ping: none may expire.
+	// The cut is longer than the client TTL. No client may expire.
 	ep.Args = []string{"--client_ttl=" + (away - time.Second).String()}
 	e.rounds(ctx, ep, func(ctx context.Context) {
 		p := e.working(ctx)
@@ -301,11 +299,11 @@ func twice(ctx context.Context, e *Env) {
 	}))
 }
 
-// fiveInAMinute fails over five times in a minute, and then takes all nodes
-// away at once: first with their state files left, then without.
+// fiveInAMinute fails over five times in a minute, and then kills all nodes at once: first
+// keeping their state files, then deleting them.
 func fiveInAMinute(ctx context.Context, e *Env) {
 	ep := episode{nodes: 3, work: &work{}}
-	// Leases that outlast the loss of all nodes: nobody may be given their memory.
+	// Leases outlast the loss of all nodes: nobody may get their memory.
 	ep.LeaseTTL = 8 * e.SessionTTL
 	e.episode(ctx, ep, func(ctx context.Context) {
 		began := e.Now()
@@ -334,8 +332,8 @@ func (e *Env) coldStart(ctx context.Context) {
 	e.loseStates()
 	first := e.cluster.Nodes[0]
 	do(e.cluster.StartNode(ctx, first, promote.Primary))
-	// It must not serve by itself: another node might have the state. For how
-	// long nothing happens is the fault.
+	// The node must not serve by itself: another node might have the state. The drill
+	// checks that it does not for alone.
 	alone := 3 * e.SessionTTL
 	do(clock.Sleep(ctx, alone))
 	s := must(first.Status(ctx))
@@ -363,8 +361,7 @@ func (e *Env) coldStart(ctx context.Context) {
 	e.load.answers(ctx, answersPerWait)
 }
 
-// hasRoom waits until memory is given out again: when the leases of before have
-// ended.
+// hasRoom waits until puts get memory again: when the leases of the lost state have ended.
 func (e *Env) hasRoom(ctx context.Context) {
 	b := e.newBulk()
 	defer b.end(e)

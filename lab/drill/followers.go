@@ -22,13 +22,13 @@ import (
 
 // The drills in which a standby falls behind.
 
-// A lag is how a standby is kept from following, and from what on it may again.
+// A lag is a way to keep a standby from following, and when it may follow again.
 type lag struct {
 	what      string
 	begin     func(*cluster.Node) error
 	end       func(*cluster.Node) error
 	outlive   bool // it lasts until the records it misses are gone
-	compacted bool // and etcd has forgotten their history
+	compacted bool // and until etcd has compacted their history
 }
 
 func stopped(compacted bool) lag {
@@ -58,17 +58,17 @@ func stopStandby(ctx context.Context, e *Env) {
 	e.fallBehind(ctx, stopped(true), stopped(false))
 }
 
-// cutStandby cuts its watch.
+// cutStandby cuts the watch of a standby.
 func cutStandby(ctx context.Context, e *Env) {
 	e.fallBehind(ctx, cutWatch(true), cutWatch(false))
 }
 
-// fallBehind makes a standby fall behind, each time in an episode.
+// fallBehind makes a standby fall behind, in an episode for each lag.
 func (e *Env) fallBehind(ctx context.Context, lags ...lag) {
 	for i := range max(1, e.Rounds) * len(lags) {
 		l := lags[i%len(lags)]
 		ep := episode{work: &work{}}
-		ep.KeepHistory, ep.Args = !l.compacted, []string{"--state-save-interval=1s"} // records live until files cover them
+		ep.KeepHistory, ep.Args = !l.compacted, []string{"--state-save-interval=1s"} // records are kept until state files cover them
 		if err := e.play(ctx, ep, func(ctx context.Context) { e.behind(ctx, l) }); err != nil {
 			do(fmt.Errorf("%s a standby, compacted %t: %w", l.what, l.compacted, err))
 		}
@@ -121,8 +121,8 @@ func (e *Env) gone(ctx context.Context, seq metadata.Seq) {
 	})
 }
 
-// goesOn lets a standby follow again. If it needs a snapshot, it gets none until
-// it has said that it could not take over.
+// goesOn lets a standby follow again. If it needs a snapshot, it gets none until it has
+// reported that it could not take over.
 func (e *Env) goesOn(ctx context.Context, l lag, primary, standby *cluster.Node) {
 	if !l.compacted {
 		do(l.end(standby))
@@ -137,8 +137,8 @@ func (e *Env) goesOn(ctx context.Context, l lag, primary, standby *cluster.Node)
 // admitTimeout bounds how long a standby may take to find that it is behind.
 const admitTimeout = 10 * time.Second
 
-// admits demands that a standby that has lost the journal soon says that it
-// could not take over.
+// admits checks that a standby that has lost the journal soon reports that it could not
+// take over.
 func (e *Env) admits(ctx context.Context, n *cluster.Node) {
 	err := cluster.Poll(ctx, admitTimeout, "it says so", func(ctx context.Context) (bool, error) {
 		s, err := n.Status(ctx)
@@ -148,8 +148,8 @@ func (e *Env) admits(ctx context.Context, n *cluster.Node) {
 	do(ctx.Err())
 }
 
-// catchesUp waits until a standby has come to a head and could take over. One
-// that has lost the journal must not say that it could before it has a snapshot.
+// catchesUp waits until a standby has applied a head and could take over. One that has
+// lost the journal must not report that it could before it has a snapshot.
 func (e *Env) catchesUp(ctx context.Context, n *cluster.Node, before *pb.StatusResponse, head journal.Cursor, compacted bool) *pb.StatusResponse {
 	early := false
 	after, err := n.Until(ctx, "has caught up", func(s *pb.StatusResponse) bool {
@@ -187,15 +187,15 @@ func bootstrap(ctx context.Context, e *Env) {
 
 const (
 	busyPuts = 10_000 // a second
-	busyFor  = 3      // seconds of them over which the rate is measured
-	// busyFloor is what the primary must have taken of them a second. Two cores that run all
-	// processes of the drill take nearly all, and with a load average of 12 to 17 beside
-	// them 7,300 to 8,000: below half the standby joins a primary that is not busy.
+	busyFor  = 3      // seconds over which the rate is measured
+	// busyFloor is how many puts a second the primary must have accepted. If two cores run
+	// all processes of the drill, it accepts nearly all; under an extra load average of 12
+	// to 17, 7,300 to 8,000. With fewer than half, the primary would not be busy.
 	busyFloor = busyPuts / 2
 )
 
-// late returns a standby that has not been started, or was killed: what it knew
-// is gone.
+// late returns a standby without state: one that has not been started yet, or the same one
+// again, killed.
 func (e *Env) late() *cluster.Node {
 	const name = "late"
 	for _, n := range e.cluster.Nodes {
@@ -228,7 +228,7 @@ func backlog(ctx context.Context, e *Env) {
 		defer stop()
 		began := e.Now()
 		do(p.standby.Resume())
-		elected := e.elected(ctx).Term // terms are passed over for the dead primary, which does not answer
+		elected := e.elected(ctx).Term // the term may skip several, since the dead primary does not answer
 		_, now, err := e.cluster.Primary(ctx, p.term)
 		e.result.check("somebody takes over", err == nil, "%v", err)
 		do(err)
@@ -262,8 +262,8 @@ func (e *Env) elected(ctx context.Context) (l promote.Leader) {
 	return l
 }
 
-// watchFor asks a node all the time for a key that must be there, and counts
-// when it is served an answer that it is not.
+// watchFor asks a node continuously for a key that must exist, and counts the answers that
+// it does not.
 func (e *Env) watchFor(ctx context.Context, n *cluster.Node, key string) (missing *atomic.Int64, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	missing = new(atomic.Int64)

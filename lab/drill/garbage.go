@@ -45,7 +45,7 @@ func garbage(ctx context.Context, e *Env) {
 	})
 }
 
-// everyPort are arguments that open the ports that nodes do not open by themselves.
+// everyPort returns arguments that open the ports that nodes do not open by default.
 func everyPort() []string {
 	names := mooncake.Names()
 	return []string{
@@ -54,7 +54,7 @@ func everyPort() []string {
 	}
 }
 
-// ports are where a node with everyPort listens.
+// ports returns the addresses at which a node with everyPort listens.
 func ports(n *cluster.Node) []string {
 	list := slices.Collect(maps.Values(n.Mooncake))
 	return append(list, strings.TrimPrefix(n.Conn.Target(), "passthrough:///"), n.HTTP, n.Metadata, n.KVEvents)
@@ -83,7 +83,7 @@ func (e *Env) allLive() {
 	}
 }
 
-// maxNonsense is what is sent at once.
+// maxNonsense is the size of the largest garbage message, in bytes.
 const maxNonsense = 32 << 20
 
 // nonsense are messages that no port expects.
@@ -136,8 +136,8 @@ func (e *Env) garbageAtPorts(ctx context.Context, n *cluster.Node) error {
 	return nil
 }
 
-// sendBytes sends bytes and hangs up when the other side does, or after a
-// while. That it hangs up early is its right.
+// sendBytes sends bytes and closes the connection when the node does, or after a while. The
+// node may close it at any time.
 func sendBytes(ctx context.Context, address string, b []byte) error {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "tcp", address)
@@ -181,8 +181,8 @@ func randomBytes(rng *rand.Rand, n int) []byte {
 	return b
 }
 
-// callWithGarbage makes a call with random bytes for a message. Whatever is
-// answered is right, as long as there is an answer.
+// callWithGarbage makes a call with random bytes as its message. Any answer is right, as long
+// as there is one.
 func (e *Env) callWithGarbage(ctx context.Context, n *cluster.Node, method string, size int) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()

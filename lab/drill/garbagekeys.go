@@ -20,11 +20,11 @@ import (
 // The part of the drill of garbage that writes it to etcd.
 
 const (
-	nobody = "nonsense" // a node that there is not
-	stray  = "stray"    // another one, which is listed as complete alone
+	nobody = "nonsense" // a node that does not exist
+	stray  = "stray"    // another one, which is only listed as complete
 )
 
-// A spoiling makes garbage of what stands under a key.
+// A spoiling makes garbage of the value of a key.
 type spoiling struct {
 	what string
 	of   func(rng *rand.Rand, value string) string
@@ -46,8 +46,8 @@ func spoilings() []spoiling {
 	}
 }
 
-// keysToSpoil are all keys of the cluster that there are or may be, but for its head and
-// its leader key.
+// keysToSpoil returns all keys that the cluster has or may have, except its head and its
+// leader key.
 func (e *Env) keysToSpoil(ctx context.Context) []string {
 	at, l := must(e.cluster.Head(ctx)).Head, e.cluster.Layout
 	keys := []string{
@@ -63,8 +63,8 @@ func (e *Env) keysToSpoil(ctx context.Context) []string {
 	return keys
 }
 
-// garbageInEtcd writes each kind of garbage to each key that is not the journal's end. It
-// stays there while the primary is killed and comes back.
+// garbageInEtcd writes each kind of garbage to each of keysToSpoil. The garbage stays there
+// while the primary is killed and comes back.
 func (e *Env) garbageInEtcd(ctx context.Context) {
 	etcd := e.cluster.Client
 	for _, s := range spoilings() {
@@ -85,7 +85,7 @@ func (e *Env) garbageInEtcd(ctx context.Context) {
 	e.fromGarbage(ctx)
 }
 
-// spoil writes garbage in place of what stands under a key.
+// spoil replaces the value of a key by garbage.
 func (e *Env) spoil(ctx context.Context, key string, s spoiling) {
 	value := ""
 	if kvs := must(e.cluster.Client.Get(ctx, key)).Kvs; len(kvs) > 0 {
@@ -96,7 +96,8 @@ func (e *Env) spoil(ctx context.Context, key string, s spoiling) {
 	}
 }
 
-// answer demands that all nodes say how they are and what terms there were, beside garbage.
+// answer checks that all nodes return their status and the history of terms although there
+// is garbage.
 func (e *Env) answer(ctx context.Context, what string) {
 	for _, n := range e.cluster.Nodes {
 		_, err := n.Status(ctx)
@@ -107,9 +108,9 @@ func (e *Env) answer(ctx context.Context, what string) {
 	}
 }
 
-// fromGarbage ends the pause that garbage orders, strikes off the node that it lists, and
-// has another node take over from the primary, which starts again, while all other garbage
-// still stands.
+// fromGarbage ends the pause of takeover that the garbage amounts to, and forgets the node
+// that it lists. Then it kills the primary and starts it again, while all other garbage is
+// still there; another node must take over.
 func (e *Env) fromGarbage(ctx context.Context) {
 	p := e.ready(ctx)
 	warned := strings.Join(must(p.primary.Status(ctx)).GetWarnings(), "\n")
@@ -125,8 +126,9 @@ func (e *Env) fromGarbage(ctx context.Context) {
 	e.did("%s took over and %s came back beside the garbage", p.standby.Name, p.primary.Name)
 }
 
-// garbageInHead destroys the journal's end in each way, and its ancestors with it. All nodes
-// must say so, nobody may serve in the same term, and a node must found the journal anew.
+// garbageInHead destroys the journal's head with each kind of garbage, and the list of its
+// ancestors with it. All nodes must report that, no node may serve in the same term, and a
+// node must found the journal anew.
 func (e *Env) garbageInHead(ctx context.Context) {
 	for _, s := range spoilings() {
 		p := e.ready(ctx)
@@ -148,7 +150,7 @@ func (e *Env) garbageInHead(ctx context.Context) {
 	e.compare(ctx)
 }
 
-// unreadable counts how often each node has said that the journal cannot be read.
+// unreadable counts how often each node has logged that the journal cannot be read.
 func (e *Env) unreadable() (said []int) {
 	for _, n := range e.cluster.Nodes {
 		said = append(said, bytes.Count(must(os.ReadFile(n.Log)), []byte("cannot be read")))
@@ -156,7 +158,7 @@ func (e *Env) unreadable() (said []int) {
 	return said
 }
 
-// saysUnreadable waits until all nodes have said so more often than before.
+// saysUnreadable waits until each node has logged that more often than before.
 func (e *Env) saysUnreadable(ctx context.Context, before []int) {
 	limit := time.Minute
 	if e.Break != "" {

@@ -32,7 +32,7 @@ const (
 	servedWithin   = 5 * time.Second
 )
 
-// withFewDescriptors returns a program that starts one with few descriptors.
+// withFewDescriptors returns a script that starts a program with few file descriptors.
 func (e *Env) withFewDescriptors(program string) string {
 	if program == "" {
 		program = must(os.Executable())
@@ -43,20 +43,20 @@ func (e *Env) withFewDescriptors(program string) string {
 	return path
 }
 
-// greed has a peer take all segments, clients, key bytes and connections that it gets, of
-// a primary with etcd in its process and few descriptors. Beside it a peer that comes new
-// is served.
+// greed lets one peer take all the segments, clients, key bytes and connections that it gets.
+// The primary has etcd in its process and few file descriptors. It must still serve a new
+// peer.
 func (e *Env) greed(ctx context.Context) {
 	ep := episode{work: &work{exact: true}}
 	ep.Embedded, ep.Program = !e.OwnEtcd, e.withFewDescriptors(e.program)
-	// Fewer segments than an allocation tries.
+	// The bound on segments is lower than the number that an allocation tries.
 	ep.Args = []string{"--max-clients=100", "--max-segments=100", "--max-key-bytes=32MiB"}
 	e.episode(ctx, ep, func(ctx context.Context) {
 		p := e.working(ctx)
 		from := e.load.Now()
 		greedy, end := context.WithCancel(ctx)
 		defer end()
-		address := p.primary.Conn.Target() // past the proxies, which have one address for all
+		address := p.primary.Conn.Target() // not through the proxies: all peers would have their address
 		mounts, keys := takeShares(greedy, address)
 		conns := takeConnections(greedy, address)
 		err := e.serves(ctx)
@@ -75,13 +75,13 @@ func (e *Env) greed(ctx context.Context) {
 	})
 }
 
-// serves has a new client lend memory and put an object.
+// serves lets a new client lend memory and put an object.
 func (e *Env) serves(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, servedWithin)
 	defer cancel()
 	b := e.newBulk()
 	defer b.Close()
-	// A single byte: no object of the recorded clients comes to lie there.
+	// The segment has a single byte, so no object of the recorded clients fits there.
 	s := client.Segment{ID: uuid.New(), Name: "modest", Base: 1 << 40, Size: 1, Endpoint: "modest:1", Protocol: "tcp"}
 	if err := b.MountSegment(ctx, s); err != nil {
 		return fmt.Errorf("mounting: %w", err)
@@ -127,7 +127,7 @@ func takeConnections(ctx context.Context, address string) (n int) {
 	for failed := 0; n < idleConns && failed < 5; n++ {
 		c, err := dialGreedy(ctx, address)
 		if errors.Is(err, syscall.ECONNRESET) {
-			continue // it was taken and closed at once, as one too many
+			continue // the node accepted it and closed it at once, since it was one too many
 		}
 		if err != nil {
 			failed++

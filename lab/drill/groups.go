@@ -13,9 +13,9 @@ import (
 	"github.com/understudy-store/understudy/internal/mooncake"
 )
 
-// groups has one member of a group read all the time while memory is filled, on the
-// primary and on the one after it: all members stay. The members of another group,
-// and of this one when nobody reads it any more, go together.
+// groups reads one member of a group all the time while memory is filled, on the primary
+// and on the next one: all members must stay. The members of another group must be evicted
+// together, and so must those of the first group once nobody reads it any more.
 func groups(ctx context.Context, e *Env) {
 	if g := e.Access.Speaks(); !g.Fields.Groups {
 		e.result.Skipped = "clients of generation " + g.Name + " have no groups"
@@ -32,7 +32,7 @@ func groups(ctx context.Context, e *Env) {
 		readers.Go(func() error { return b.readOn(reading, hot[some/2]) })
 		defer func() { stop(); do(readers.Wait()) }()
 		e.groupThere(ctx, b, cold, false)
-		e.groupThere(ctx, b, hot[:1], true) // the next look reads all members
+		e.groupThere(ctx, b, hot[:1], true) // the next check extends the lease of all members
 		n, _ := e.kill(ctx, p.primary, p.term)
 		m.dial(ctx, n)
 		e.groupThere(ctx, b, hot, true)
@@ -66,8 +66,8 @@ func (b *bulk) readOn(ctx context.Context, key string) error {
 	return nil
 }
 
-// groupThere fills the memory twice, and demands that all members of a group are still
-// there, or none.
+// groupThere fills the memory twice, and checks that all members of a group are still there,
+// or none, as wanted.
 func (e *Env) groupThere(ctx context.Context, b *bulk, keys []string, want bool) {
 	e.fillUp(ctx, b)
 	must(b.RemoveByRegex(ctx, "^fill/", client.Removal{Force: true}))

@@ -17,7 +17,7 @@ import (
 
 // The attacks of peers that begin something and then say nothing.
 
-// halfOpen are those attacks, by the protocol that they begin to speak.
+// halfOpen returns these attacks, one for each protocol.
 func halfOpen() []attack {
 	preface := []byte(http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00") // with empty SETTINGS
 	with := func(begin []byte, more ...byte) []byte { return append(bytes.Clone(begin), more...) }
@@ -33,8 +33,8 @@ func halfOpen() []attack {
 	}
 }
 
-// leaveHalfOpen opens two connections for each beginning, sends that, and nothing more. The
-// peer of one of the two vanishes.
+// leaveHalfOpen opens two connections for each beginning, and sends the beginning and nothing
+// more. One of the two then vanishes.
 func leaveHalfOpen(beginnings ...[]byte) func(context.Context, string) {
 	return func(ctx context.Context, address string) {
 		var g errgroup.Group
@@ -53,9 +53,9 @@ func leaveHalfOpen(beginnings ...[]byte) func(context.Context, string) {
 	}
 }
 
-// vanish has the other side hear nothing of this one any more, as when its host has gone: a
-// filter drops whatever arrives, so nothing is acknowledged, and where the process
-// may repair connections, its end is not sent either.
+// vanish makes a connection silent, as if this host had gone: a filter drops whatever
+// arrives, so the kernel acknowledges nothing. If the process may use TCP_REPAIR, the kernel
+// does not send the end of the connection either.
 func vanish(c net.Conn) {
 	raw, err := c.(*net.TCPConn).SyscallConn()
 	if err != nil {
@@ -69,12 +69,12 @@ func vanish(c net.Conn) {
 }
 
 const (
-	connectionsGo   = time.Minute // after an attack: all of a node's timeouts but gRPC's probe
-	moreDescriptors = 50          // than before it: connections of others
+	connectionsGo   = time.Minute // after an attack: longer than a node's timeouts, except gRPC's probe
+	moreDescriptors = 50          // how many more than before may be open, for other connections
 )
 
-// connectionsEnd demands that a node has ended the connections of an attack, before
-// which it had so many descriptors.
+// connectionsEnd checks that a node ends the connections of an attack. before is how many
+// file descriptors it had open before the attack.
 func (e *Env) connectionsEnd(ctx context.Context, n *cluster.Node, before int, what string) {
 	now := 0
 	err := cluster.Poll(ctx, connectionsGo, "the connections end", func(context.Context) (bool, error) {
@@ -85,7 +85,7 @@ func (e *Env) connectionsEnd(ctx context.Context, n *cluster.Node, before int, w
 	do(ctx.Err())
 }
 
-// descriptors is how many a node has open.
+// descriptors returns how many file descriptors a node has open.
 func descriptors(n *cluster.Node) int {
 	return must(must(procfs.NewProc(n.PID)).FileDescriptorsLen())
 }

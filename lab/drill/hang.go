@@ -14,13 +14,13 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// hangingObjects is how many objects lie in the memory of the client that waits.
+// hangingObjects is how many objects are in the memory of the waiting client.
 const hangingObjects = 200
 
-// hangPrimary stops the primary under a client that then waits for the answer to a
-// Ping, for longer than clients live without one. It must not expire.
+// hangPrimary stops the primary. A client then waits for the answer to a Ping, for longer
+// than the client TTL. The client must not expire.
 func hangPrimary(ctx context.Context, e *Env) {
-	patience, ep := 30*time.Second, episode{} // what Mooncake's clients wait for, and the defaults of nodes
+	patience, ep := 30*time.Second, episode{} // as long as Mooncake's clients wait, with nodes on defaults
 	if e.Short {
 		patience = 10 * time.Second
 		ep.Args = []string{"--client_ttl=4s", "--client-rpc-timeout=" + patience.String()}
@@ -48,9 +48,9 @@ type waitingOwner struct {
 	waitingCalls
 }
 
-// waitingCalls are its calls, over one of the protocols.
+// waitingCalls are the calls of a waitingOwner, over one of the protocols.
 type waitingCalls interface {
-	turn(context.Context, *cluster.Node) // to another node, also for the first time
+	turn(context.Context, *cluster.Node) // chooses the node to call
 	mount(ctx context.Context, name string)
 	put(ctx context.Context, key, name string)
 	ping(context.Context) (known bool, err error)
@@ -58,7 +58,7 @@ type waitingCalls interface {
 	close()
 }
 
-// newWaitingOwner returns one whose objects are there, at the primary that it calls.
+// newWaitingOwner returns an owner whose objects are put, and the primary that it calls.
 func (e *Env) newWaitingOwner(ctx context.Context) (*waitingOwner, pair) {
 	o := &waitingOwner{name: fmt.Sprintf("waits-%d", e.result.Rounds), waitingCalls: &grpcOwner{id: uuid.NewString()}}
 	if e.Access.Mooncake {
@@ -67,10 +67,10 @@ func (e *Env) newWaitingOwner(ctx context.Context) (*waitingOwner, pair) {
 	p := e.ready(ctx)
 	o.turn(ctx, p.primary)
 	o.mount(ctx, o.name)
-	number := 0 // of a put: one without an answer is not repeated, as its key may be reserved
+	number := 0 // of a put; a put without an answer gets another key, as its own may be reserved
 	patiently(ctx, func() { p = e.ready(ctx); o.turn(ctx, p.primary) }, func() {
 		for len(o.keys) < hangingObjects {
-			if number++; number%5 == 1 { // on a slow disk all of the puts take longer than a client lives without one
+			if number++; number%5 == 1 { // ping now and then: on a slow disk, all puts together take longer than the client TTL
 				must(o.ping(ctx))
 			}
 			key := fmt.Sprintf("%s/%d", o.name, number)
@@ -81,8 +81,8 @@ func (e *Env) newWaitingOwner(ctx context.Context) (*waitingOwner, pair) {
 	return o, p
 }
 
-// patiently goes on with steps that fail, behind others: a primary that a machine starves
-// answers nobody for a moment, and closes connections of Mooncake's protocol.
+// patiently runs steps, and after a failure runs again and then steps once more. A primary on
+// a busy machine may answer nobody for a moment, and close connections of Mooncake's protocol.
 func patiently(ctx context.Context, again, steps func()) {
 	for try := 1; ; try++ {
 		err := script(steps)
@@ -96,8 +96,8 @@ func patiently(ctx context.Context, again, steps func()) {
 	}
 }
 
-// nothingLost demands that a client is known, its memory mounted, and all of its
-// objects there.
+// nothingLost checks that a client is known, that its memory is mounted, and that all of its
+// objects exist.
 func (e *Env) nothingLost(ctx context.Context, n *cluster.Node, o *waitingOwner) {
 	list := must(n.Admin.ListSegments(ctx, &pb.ListSegmentsRequest{Name: o.name})).GetSegments()
 	known, there := false, 0

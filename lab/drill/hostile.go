@@ -17,15 +17,16 @@ import (
 
 const (
 	hostileFor   = 10 * time.Second
-	hostileP99   = time.Second // of puts meanwhile
-	hostileBytes = 512 << 20   // that the primary may take more than before
+	hostileP99   = time.Second // of puts during an attack
+	hostileBytes = 512 << 20   // how much more memory than before the primary may take
 	longKeys     = 19_580
 	longKeyBytes = 4 << 10
 	longKeyBatch = 500 // 2 MiB of them
 )
 
-// hostilePeers has peers take all that they can of the primary: it stays primary,
-// answers its clients, and keeps its memory. Then one takes its share of all.
+// hostilePeers lets peers take all the resources of the primary that they can. It must stay
+// primary, answer its clients, and bound its memory. Then one peer takes its share of
+// everything.
 func hostilePeers(ctx context.Context, e *Env) {
 	if len(e.notices) == 0 || slices.Contains(e.notices, "memory") {
 		e.underLoad(ctx)
@@ -35,7 +36,7 @@ func hostilePeers(ctx context.Context, e *Env) {
 	}
 }
 
-// underLoad has peers cost the primary all the processor and memory that they can.
+// underLoad lets peers use as much CPU and memory of the primary as they can.
 func (e *Env) underLoad(ctx context.Context) {
 	e.episode(ctx, episode{work: &work{exact: true}}, func(ctx context.Context) {
 		p := e.working(ctx)
@@ -54,7 +55,8 @@ func (e *Env) underLoad(ctx context.Context) {
 	})
 }
 
-// putLongKeys gives patterns something to look at, and answers something to hold.
+// putLongKeys puts objects with long keys, so that patterns have much to search and answers
+// are large.
 func (e *Env) putLongKeys(ctx context.Context) {
 	b := e.newBulk()
 	defer b.Close()
@@ -67,10 +69,10 @@ func (e *Env) putLongKeys(ctx context.Context) {
 	}
 }
 
-// withstands has a primary go through an attack, and measures it. It took so many bytes
-// before all attacks.
+// withstands runs an attack on a primary, and measures it. calm is how much memory the primary
+// took before all attacks, in bytes.
 func (e *Env) withstands(ctx context.Context, primary *cluster.Node, a attack, calm uint64) {
-	// The peak of before must not count.
+	// This resets the peak, so that the earlier one does not count.
 	do(os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", primary.PID), []byte("5"), 0))
 	address, open, from := primary.RPC, descriptors(primary), e.load.Now()
 	if a.at != nil {

@@ -15,10 +15,10 @@ import (
 	"github.com/understudy-store/understudy/lab/cluster"
 )
 
-// The drill of KV events: whoever follows the keys over takeovers knows those that there
-// are.
+// The drill of KV events: a subscriber that follows them over takeovers knows exactly the keys
+// that exist.
 
-// A keyFollower keeps the keys that there are, as KV events tell them.
+// A keyFollower keeps the set of keys that exist according to KV events.
 type keyFollower struct {
 	mu      sync.Mutex
 	keys    map[string]bool
@@ -56,15 +56,16 @@ func (f *keyFollower) take(u client.KeyEvents) {
 	}
 }
 
-// knows reports whether the follower knows just these keys.
+// knows reports whether the follower knows exactly these keys.
 func (f *keyFollower) knows(keys []string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(keys) == len(f.keys) && !slices.ContainsFunc(keys, func(k string) bool { return !f.keys[k] })
 }
 
-// kvEvents kills the primary again and again while memory is full, so that keys come, go
-// and are evicted all the time, and compares what a follower knows with what there is.
+// kvEvents kills the primary again and again while memory is full, so that keys are put,
+// removed and evicted all the time. It compares the keys that a follower knows with those that
+// exist.
 func kvEvents(ctx context.Context, e *Env) {
 	const rounds = 3
 	e.withMover(ctx, []string{"memory"}, func(ctx context.Context, p pair, b *bulk, _ *mover) {
@@ -94,7 +95,7 @@ func kvEvents(ctx context.Context, e *Env) {
 	}, "--enable_kv_events")
 }
 
-// putAndRemove puts and removes until the context ends. What fails meanwhile is nobody's concern.
+// putAndRemove puts and removes until the context ends, and ignores failures.
 func (b *bulk) putAndRemove(ctx context.Context, round int) error {
 	for n := 0; ctx.Err() == nil; n++ {
 		_, _ = b.tryPut(ctx, []string{fmt.Sprintf("churn/%d/%d", round, n)}, offloadSize, client.PutConfig{})
@@ -105,7 +106,7 @@ func (b *bulk) putAndRemove(ctx context.Context, round int) error {
 	return nil
 }
 
-// knowsAll demands that the follower comes to know just the keys that there are.
+// knowsAll checks that the follower soon knows exactly the keys that exist.
 func (e *Env) knowsAll(ctx context.Context, f *keyFollower, primary *cluster.Node) {
 	there := 0
 	known := cluster.Poll(ctx, 20*time.Second, "a follower of KV events knows all keys", func(ctx context.Context) (bool, error) {

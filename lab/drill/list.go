@@ -8,13 +8,13 @@ func (d Drill) with(patches ...string) Drill {
 	return d
 }
 
-// after has a drill begin with nodes of the last release.
+// after makes a drill begin with nodes of the last release.
 func (d Drill) after() Drill {
 	d.old = true
 	return d
 }
 
-// also has a drill run as well where each node has a member of etcd.
+// also makes a drill run also on clusters in which each node has a member of etcd.
 func (d Drill) also() Drill {
 	d.ownEtcd = true
 	return d

@@ -21,15 +21,15 @@ type work struct {
 	keys   int     // in use at once
 	memory uint64  // bytes that each host lends
 	rate   float64 // operations a second over all clients
-	evicts bool    // memory is short: what is not pinned may go
-	exact  bool    // no removals by pattern, which look at every key there is
+	evicts bool    // memory is short, so objects that are not pinned may be evicted
+	exact  bool    // no removals by pattern, which search all keys
 	old    bool    // some nodes are of the last release
 }
 
 const (
 	clients = judge.Clients
-	// defaultRate keeps the history of an episode in a size that is judged within
-	// seconds, and leaves the machine time for everything else.
+	// defaultRate keeps the history of an episode short enough to be judged within seconds,
+	// and leaves CPU time for everything else.
 	defaultRate = 1000
 	// judgeTimeout bounds the end of a load with its judgement.
 	judgeTimeout = 3 * time.Minute
@@ -39,7 +39,7 @@ const (
 // drills need of package judge stands in this file.
 type load struct{ *judge.Load }
 
-// config is that of the clients, but for what they talk to.
+// config returns the configuration of the clients, except how they reach the cluster.
 func (w *work) config() judge.Config {
 	return judge.Config{
 		Keys: w.keys, Memory: w.memory, Rate: cmp.Or(w.rate, defaultRate), NoPatterns: w.exact, Old: w.old, NoEviction: !w.evicts,
@@ -50,8 +50,8 @@ func (w *work) config() judge.Config {
 // write have to.
 func (e *Env) tenants(w *work) bool { return !w.old && e.Access.Speaks().Fields.Tenants }
 
-// arguments are those of nodes that serve the clients, with a folder for the quotas of
-// their tenants.
+// arguments returns the arguments of nodes that serve the clients. It writes the quotas of
+// their tenants to a file in dir.
 func (w *work) arguments(dir string, tenants bool) ([]string, error) {
 	if w.old {
 		return nil, nil
@@ -86,7 +86,7 @@ func startLoad(ctx context.Context, c *cluster.Cluster, w work, seed uint64) (*l
 	return &load{l}, nil
 }
 
-// answers waits until the clients have got so many more answers.
+// answers waits until the clients have got n more answers.
 func (l *load) answers(ctx context.Context, n int64) {
 	served := func() int64 {
 		c := l.Counts()
@@ -102,8 +102,8 @@ func (l *load) answers(ctx context.Context, n int64) {
 // clients' own retries.
 func (l *load) failed() int { return l.Counts().Unanswered }
 
-// p99 is that of some kinds of calls, or of all if none is named, that began in a span
-// of the load's clock.
+// p99 returns the p99 latency of the calls that began between two times of the load's clock:
+// of some kinds, or of all if none is named.
 func (l *load) p99(from, to time.Duration, calls ...judge.Call) time.Duration {
 	took := spent(l.History(), from, to, calls)
 	if len(took) == 0 {
@@ -113,7 +113,7 @@ func (l *load) p99(from, to time.Duration, calls ...judge.Call) time.Duration {
 	return took[len(took)*99/100]
 }
 
-// spent returns how long the calls of clients took that began in a span.
+// spent returns the latencies of the clients' calls that began between two times.
 func spent(history []judge.Record, from, to time.Duration, calls []judge.Call) (took []time.Duration) {
 	for _, r := range history {
 		isMeant := slices.Contains(calls, r.Call) || len(calls) == 0 && r.Call != judge.Mark
@@ -124,8 +124,8 @@ func spent(history []judge.Record, from, to time.Duration, calls []judge.Call) (
 	return took
 }
 
-// slowest returns the slowest call of a client, and those that have ended in an
-// error that is final, with that.
+// slowest returns the latency of the clients' slowest call, and describes the calls that ended
+// in a final error.
 func (l *load) slowest() (took time.Duration, finals []string) {
 	for _, r := range l.History() {
 		if r.Call == judge.Mark || r.Client < 0 {
@@ -139,8 +139,8 @@ func (l *load) slowest() (took time.Duration, finals []string) {
 	return took, finals
 }
 
-// final reports whether an error tells a client to give up for another reason
-// than what is under the key, or whose it is.
+// final reports whether an error is final: it tells a client to give up, for another reason
+// than the state or the owner of the object.
 func final(k errs.Kind) bool {
 	switch k {
 	case errs.OK, errs.Unresolved, errs.ObjectNotFound, errs.ObjectExists, errs.InvalidWrite, errs.IllegalClient:
@@ -150,12 +150,12 @@ func final(k errs.Kind) bool {
 	}
 }
 
-// A verdict is the judge's, in the terms of a result.
+// A verdict is the judge's verdict with the figures for a result.
 type verdict struct {
 	judge.Verdict
 	counts  map[string]int64
 	slowest time.Duration // call of a client
-	finals  []string      // calls that have ended in an error that is final
+	finals  []string      // calls that ended in a final error
 }
 
 // judge ends the work and judges it.
@@ -182,7 +182,7 @@ func (l *load) judge(ctx context.Context, c *cluster.Cluster) (verdict, error) {
 	return verdict{v, counts, slowest, finals}, nil
 }
 
-// examinees are the nodes that the judge asks.
+// examinees returns the nodes that the judge asks.
 func examinees(c *cluster.Cluster) (list []judge.Node) {
 	for _, n := range c.Alive() {
 		list = append(list, judge.Node{Name: n.Name, Address: n.Conn.Target()})
@@ -202,7 +202,7 @@ func (e *Env) compare(ctx context.Context) {
 	e.lostStates()
 }
 
-// found takes over what the judge has found.
+// found adds the violations that the judge has found.
 func (e *Env) found(v judge.Verdict) {
 	for letter, n := range v.Violations {
 		e.result.violate(letter, n)
@@ -211,11 +211,11 @@ func (e *Env) found(v judge.Verdict) {
 	e.result.Examples = append(e.result.Examples, v.Examples[:min(len(v.Examples), room)]...)
 }
 
-// end lets the clients go, and keeps what they have seen if that is asked for.
+// end stops the clients, and saves their history in dir if keep is set.
 func (l *load) end(dir string, keep bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = l.Stop(ctx) // has an effect only if nobody has judged
+	_ = l.Stop(ctx) // does nothing if the load was judged
 	if !keep {
 		return nil
 	}

@@ -26,19 +26,19 @@ import (
 const (
 	// foundedWithin is how long it may take until a cluster serves again.
 	foundedWithin = 10 * time.Second
-	// foundingTerms is by how much the term of a journal that was founded anew
-	// exceeds those before it.
+	// foundingTerms is by how much the term of a journal that was founded anew exceeds all
+	// earlier ones.
 	foundingTerms = 1024
-	// acquainted is how long nodes need to remember who else is complete.
+	// acquainted is how long nodes need to learn which other nodes are complete.
 	acquainted = 2 * time.Second
 )
 
-// A loss is what becomes of the journal, and which nodes live then.
+// A loss is a way in which the journal is lost, and the nodes that live then.
 type loss struct {
 	what  string
 	short bool // is part of the form for CI
 	nodes int  // of the cluster; default 3
-	dead  bool // the primary died before, and all that it acknowledged is with others
+	dead  bool // the primary died before; other nodes have all that it acknowledged
 	own   bool // the primary runs etcd
 	// before runs while all is well; may be nil.
 	before func(ctx context.Context, e *Env)
@@ -52,7 +52,7 @@ func (e *Env) loseJournals(ctx context.Context, losses []loss) {
 	}
 	for _, l := range losses {
 		ep := episode{nodes: l.nodes, work: &work{}}
-		// No put that finds no room evicts: whatever goes, goes without need.
+		// Puts that find no room evict nothing, so an object that is gone was lost.
 		ep.Args = []string{"--eviction_ratio=0"}
 		if ep.nodes == 0 {
 			ep.nodes = 3
@@ -70,8 +70,8 @@ func (e *Env) loseJournals(ctx context.Context, losses []loss) {
 	}
 }
 
-// loseJournal plays one: the journal must be founded anew, and nothing that a living
-// node held may be gone.
+// loseJournal plays one loss. A node must found the journal anew, and nothing that a living
+// node held may be lost.
 func (e *Env) loseJournal(ctx context.Context, l loss) {
 	e.letWork(ctx)
 	if l.before != nil {
@@ -115,8 +115,8 @@ func (e *Env) appliedByAll(ctx context.Context, at journal.Cursor) {
 	}
 }
 
-// foundedAnew waits until a node serves that founded the journal anew, and demands
-// that it says so, in a term that nobody had before.
+// foundedAnew waits until a node serves that founded the journal anew. It checks that the node
+// reports that, and that its term is higher than any earlier one.
 func (e *Env) foundedAnew(ctx context.Context, p pair, absent bool) string {
 	var founder *pb.StatusResponse
 	err := cluster.Poll(ctx, foundedWithin, "a node serves that founded the journal anew", func(ctx context.Context) (bool, error) {
@@ -135,8 +135,8 @@ func (e *Env) foundedAnew(ctx context.Context, p pair, absent bool) string {
 	return founder.GetNode().GetNodeId()
 }
 
-// serving asks all nodes that live and returns the status of one that serves in a
-// term after the given one, with what was there before; nil if none does.
+// serving asks all living nodes, and returns the status of one that serves, with the earlier
+// state, in a term after the given one; nil if there is none.
 func (e *Env) serving(ctx context.Context, after uint64) *pb.StatusResponse {
 	for _, n := range e.cluster.Alive() {
 		s, err := n.Status(ctx)
@@ -155,8 +155,8 @@ func (e *Env) logged(text string) bool {
 	})
 }
 
-// replaceEtcd kills etcd, replaces its data, and starts it. With above its revisions
-// exceed the old ones before a node sees it.
+// replaceEtcd kills etcd, replaces its data, and starts it. With above, etcd's revisions are
+// higher than the old ones before a node can reach it.
 func (e *Env) replaceEtcd(ctx context.Context, replace func() error, above bool) {
 	old := must(e.cluster.Head(ctx)).Revision
 	e.setEtcd(netfault.Cut)
@@ -186,7 +186,7 @@ func wipe(above bool) func(context.Context, *Env, pair) {
 	return func(ctx context.Context, e *Env, _ pair) { e.replaceEtcd(ctx, e.cluster.Wipe, above) }
 }
 
-// deleted deletes keys by hand.
+// deleted returns a function that deletes keys, as an operator might by hand.
 func deleted(key func(journal.Layout) string, more ...clientv3.OpOption) func(context.Context, *Env, pair) {
 	return func(ctx context.Context, e *Env, _ pair) {
 		must(e.cluster.Client.Delete(ctx, key(e.cluster.Layout), more...))
@@ -195,7 +195,7 @@ func deleted(key func(journal.Layout) string, more ...clientv3.OpOption) func(co
 
 func root(l journal.Layout) string { return l.Root }
 
-// wipeEtcd takes the journal away from nodes that hold all that it said.
+// wipeEtcd destroys the journal while nodes hold its whole state.
 func wipeEtcd(ctx context.Context, e *Env) {
 	e.loseJournals(ctx, []loss{
 		{what: "etcd is wiped and a standby that is behind sees it first", short: true, lose: behindFirst},
@@ -217,8 +217,8 @@ func wipeEtcd(ctx context.Context, e *Env) {
 	}
 }
 
-// ownWiped kills the primary, which runs etcd, wipes its disk, and starts it. Nobody
-// gets an answer that the others could not learn of.
+// ownWiped kills the primary, which runs etcd, wipes its disk, and starts it. Clients are cut
+// off first, so that the primary acknowledges nothing that the other nodes do not have.
 func ownWiped(ctx context.Context, e *Env, p pair) {
 	p.primary.Front.Set(netfault.Cut)
 	e.appliedByAll(ctx, must(e.cluster.Head(ctx)))
@@ -229,8 +229,8 @@ func ownWiped(ctx context.Context, e *Env, p pair) {
 	p.primary.Front.Heal()
 }
 
-// behindFirst wipes etcd while one standby is behind, and lets only that one see it
-// for a while: the others hold more, and it must ask them.
+// behindFirst wipes etcd while one standby is behind, and for a while lets only that one reach
+// etcd. The others hold more, so it must ask them.
 func behindFirst(ctx context.Context, e *Env, p pair) {
 	behind := e.cluster.Standbys(p.primary)[0]
 	behind.SetEtcd(netfault.Cut)
@@ -247,12 +247,12 @@ func behindFirst(ctx context.Context, e *Env, p pair) {
 	})
 	e.result.check("notices the loss", err == nil, "%v", err)
 	do(err)
-	do(clock.Sleep(ctx, 2*time.Second)) // longer than it waits for others
+	do(clock.Sleep(ctx, 2*time.Second)) // longer than the standby waits for others
 	e.setEtcd(netfault.Fault{})
 }
 
-// foreignJournal has a standby come back to a journal that was founded without it,
-// and whose sequence exceeds its own. It must keep what it holds, and never serve.
+// foreignJournal lets a standby come back to a journal that was founded without it, with a
+// higher sequence than its own. The standby must keep its state, and never serve.
 func (e *Env) foreignJournal(ctx context.Context) {
 	p := e.ready(ctx)
 	e.putSome(ctx, "before")
@@ -305,7 +305,7 @@ func (e *Env) putSome(ctx context.Context, name string) {
 	}
 }
 
-// restoreEtcd puts a backup in place of etcd's data.
+// restoreEtcd replaces etcd's data by a backup.
 func restoreEtcd(ctx context.Context, e *Env) {
 	var file string
 	age := time.Minute
@@ -344,9 +344,9 @@ func restoreEtcd(ctx context.Context, e *Env) {
 	}
 }
 
-// forkedJournal lets etcd go back, and the primary of before go on from its state file
-// while the standby, which holds more, can say nothing. The standby then finds a primary
-// that went on from less: it keeps its own branch in a file, and follows.
+// forkedJournal lets etcd go back. The former primary goes on from its state file while the
+// standby, which holds more, cannot answer. The standby then finds a primary that went on
+// from an earlier point: it must keep its own branch in a file, and follow.
 func (e *Env) forkedJournal(ctx context.Context) {
 	p := e.ready(ctx)
 	e.putSome(ctx, "before")
@@ -371,13 +371,13 @@ func (e *Env) forkedJournal(ctx context.Context) {
 		"%v; %s serves in the term in which it went on: %t", err, p.primary.Name, same)
 	do(err)
 	e.did("%s went on from less than %s held, up to sequence %d, which kept that in a file and follows", p.primary.Name, p.standby.Name, held)
-	e.compare(ctx) // what is free is in quarantine: nothing can be put meanwhile
+	e.compare(ctx) // all free memory is in quarantine, so nothing can be put yet
 	e.result.Rounds++
 }
 
-// olderFile kills the primary, lets etcd go back, and starts the primary from its state
-// file, which may fit what etcd has then. The standby holds more and is cut off etcd: the
-// other one must ask it, and leave the election to it.
+// olderFile kills the primary, lets etcd go back, and starts the primary from its state file,
+// which may fit the journal that etcd then has. The standby holds more, and is cut off from
+// etcd. The former primary must ask it, and leave the election to it.
 func (e *Env) olderFile(ctx context.Context, p pair, back func() error) {
 	standby := e.cluster.Standbys(p.primary)[0]
 	p.primary.Front.Set(netfault.Cut)
@@ -400,8 +400,8 @@ func (e *Env) olderFile(ctx context.Context, p pair, back func() error) {
 	}
 }
 
-// wipedAhead wipes etcd when only the primary knows what it gave away last, and kills
-// it: nobody may be given the same memory.
+// wipedAhead wipes etcd while only the primary knows its last reservations, and kills it.
+// Nobody else may get their memory.
 func (e *Env) wipedAhead(ctx context.Context) {
 	p := e.ready(ctx)
 	b := e.newBulk()

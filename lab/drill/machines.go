@@ -7,15 +7,16 @@ import (
 	"github.com/understudy-store/understudy/lab/cluster"
 )
 
-// machineOutage is how long clients may be without an answer when one of three machines
-// dies, each with a node and its member of etcd.
+// machineOutage is how long clients may be without an answer when one of three machines dies.
+// Each has a node and a member of etcd.
 const machineOutage = 3 * time.Second
 
-// killMachines kills the primary, the node whose member leads etcd, and any one, in turns,
-// and starts it again.
+// killMachines kills by turns the primary, the node whose member leads etcd, and a random node,
+// and starts it again each time.
 func killMachines(ctx context.Context, e *Env) {
 	e.OwnEtcd = true
-	// Without a deposal, etcd elects and then the primary's session ends.
+	// Without a deposal, the outage lasts until etcd has elected a leader and the primary's
+	// session has ended.
 	defer func() { e.boundOutages(machineOutage, e.SessionTTL+etcdElection+time.Second) }()
 	e.rounds(ctx, episode{work: &work{}}, func(ctx context.Context) {
 		do(e.cluster.Settled(ctx))
@@ -33,7 +34,7 @@ func killMachines(ctx context.Context, e *Env) {
 	})
 }
 
-// killBesideWitness does that to two nodes and a witness, which carries a member of etcd and
+// killBesideWitness does the same with two nodes and a witness, which has a member of etcd and
 // no metadata.
 func killBesideWitness(ctx context.Context, e *Env) {
 	e.OwnEtcd = true
@@ -41,7 +42,7 @@ func killBesideWitness(ctx context.Context, e *Env) {
 	e.rounds(ctx, episode{Config: cluster.Config{Witness: true}, work: &work{}}, func(ctx context.Context) {
 		do(e.cluster.Settled(ctx))
 		p := e.working(ctx)
-		leads := e.cluster.NodeOf(must(e.cluster.EtcdLeader(ctx))) // nil: the witness does
+		leads := e.cluster.NodeOf(must(e.cluster.EtcdLeader(ctx))) // nil if the witness leads
 		victim := p.primary
 		switch e.result.Rounds % 3 {
 		case 1:

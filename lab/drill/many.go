@@ -28,14 +28,14 @@ const (
 	againPerGroup = 20
 )
 
-// A removal is what one client knows of the removal of a group.
+// A removal is what a client knows of its removal of a group.
 type removal struct {
 	acknowledged bool
-	again        []string // keys that were put again after it, acknowledged
+	again        []string // keys whose puts after the removal were acknowledged
 }
 
-// removeMany removes very many objects and kills the primary in the middle: by
-// pattern beside recorded clients, and then all that there is, without them.
+// removeMany removes very many objects and kills the primary in the middle. First it removes
+// by pattern, while recorded clients work; then everything, without them.
 func removeMany(ctx context.Context, e *Env) {
 	each := max(againPerGroup+1, e.Objects/removeGroups)
 	e.rounds(ctx, episode{work: &work{}}, func(ctx context.Context) {
@@ -47,8 +47,8 @@ func removeMany(ctx context.Context, e *Env) {
 	})
 }
 
-// withMany puts very many objects, kills the primary amid their removal, starts
-// it again, and removes what is left.
+// withMany puts very many objects, calls removal, which kills the primary amid their removal,
+// starts that again, and removes the rest.
 func (e *Env) withMany(ctx context.Context, each int, removal func(b *bulk, p pair)) {
 	b := e.newBulk()
 	defer b.end(e)
@@ -63,8 +63,8 @@ func (e *Env) withMany(ctx context.Context, each int, removal func(b *bulk, p pa
 	e.removeRest(ctx, b, each)
 }
 
-// removeGroups removes the groups, each by a pattern, kills the primary when a
-// third of them is done, and returns what the clients know then.
+// removeGroups removes each group by a pattern, and kills the primary when a third of them is
+// done. It returns what the clients know of each removal.
 func (e *Env) removeGroups(ctx context.Context, b *bulk, p pair) []removal {
 	removals := make([]removal, removeGroups)
 	third := make(chan struct{})
@@ -98,8 +98,7 @@ func (e *Env) killAmidRemovals(ctx context.Context, p pair) error {
 	})
 }
 
-// removeAll removes all that there is and kills the primary when some of it has
-// gone.
+// removeAll removes all objects, and kills the primary when a tenth of them is gone.
 func (e *Env) removeAll(ctx context.Context, b *bulk, p pair) {
 	g, removing := errgroup.WithContext(ctx)
 	g.Go(func() error {
@@ -119,7 +118,7 @@ func (e *Env) removeAll(ctx context.Context, b *bulk, p pair) {
 	do(g.Wait())
 }
 
-// openOr passes over the ends of calls that a failover leaves open.
+// openOr returns the error of a call, or nil for errors that a failover may cause.
 func openOr(err error) error {
 	switch errs.KindOf(err) {
 	case errs.OK, errs.Unresolved, errs.Unavailable, errs.NotLeader:
@@ -129,8 +128,8 @@ func openOr(err error) error {
 	}
 }
 
-// removeGroup removes a group by a pattern, and if that is acknowledged puts
-// some of its keys again.
+// removeGroup removes a group by a pattern. If that is acknowledged, it puts some of the
+// group's keys again.
 func (b *bulk) removeGroup(ctx context.Context, group int) (removal, error) {
 	var r removal
 	if _, err := b.RemoveByRegex(ctx, groupPattern(group), client.Removal{Force: true}); err != nil {
@@ -150,8 +149,8 @@ func (b *bulk) removeGroup(ctx context.Context, group int) (removal, error) {
 	return r, nil
 }
 
-// removedStay demands that what was removed, as was acknowledged, is gone, and
-// what was put again is there.
+// removedStay checks that objects whose removal was acknowledged are gone, and that those that
+// were put again exist.
 func (e *Env) removedStay(ctx context.Context, b *bulk, removals []removal, each int) {
 	e.result.violate("X", 0)
 	e.result.violate("D", 0)
@@ -160,14 +159,14 @@ func (e *Env) removedStay(ctx context.Context, b *bulk, removals []removal, each
 			continue
 		}
 		e.result.Counts["acknowledged_removals"]++
-		// Those that nobody tried to put again.
+		// The keys that nobody tried to put again.
 		e.demand(ctx, b, bulkKeys(group, againPerGroup, each), false, "X", "was removed, and is back after a failover")
 		e.demand(ctx, b, r.again, true, "D", "was put after the removal of what was there, and is gone")
 		e.result.Counts["put_again"] += int64(len(r.again))
 	}
 }
 
-// demand counts a violation for each key that is not as it must be.
+// demand counts a violation for each key that exists although exist is false, or the reverse.
 func (e *Env) demand(ctx context.Context, b *bulk, keys []string, exist bool, letter, what string) {
 	for i, is := range must(b.there(ctx, keys)) {
 		if is != exist {
@@ -176,8 +175,8 @@ func (e *Env) demand(ctx context.Context, b *bulk, keys []string, exist bool, le
 	}
 }
 
-// removeRest removes the bulk until that is acknowledged, and demands that
-// nothing of it is left. Without recorded clients it removes all that there is.
+// removeRest repeats the removal of the bulk until it is acknowledged, and checks that nothing
+// of the bulk is left. Without recorded clients it removes all objects.
 func (e *Env) removeRest(ctx context.Context, b *bulk, each int) {
 	until(ctx, 2*time.Minute, "a removal of all is acknowledged", func(ctx context.Context) (bool, error) {
 		var err error
@@ -193,22 +192,21 @@ func (e *Env) removeRest(ctx context.Context, b *bulk, each int) {
 	}
 }
 
-// hostDies ends a client that lends memory to very many objects, without a
-// word.
+// hostDies ends, without an unmount, a client whose memory holds very many objects.
 func hostDies(ctx context.Context, e *Env) {
 	const name = "doomed"
 	ttl := 10 * time.Second
 	if e.Short {
 		ttl = 5 * time.Second
 	}
-	// What is measured is how long others wait: neither for one another nor for a
-	// removal that looks at a million keys.
+	// The drill measures how long the unmount delays other clients. So they must not delay
+	// one another, nor wait for removals by pattern, which search a million keys.
 	ep := episode{work: &work{rate: defaultRate / 5, exact: true}}
-	// Only a failed allocation may start an eviction, and there is none.
+	// Only a failed allocation could start an eviction, and no allocation fails.
 	ep.Args = []string{"--client_ttl=" + ttl.String(), "--eviction_high_watermark_ratio=1", "--eviction_ratio=0"}
 	var b *bulk
-	// Its memory is filled before the others lend theirs, so that none of their
-	// objects lies in it: what one tenant's quota leaves is the other's.
+	// The client fills its memory before the others lend theirs, so that none of their
+	// objects is in it: each tenant's quota leaves room for the other.
 	ep.before = func(ctx context.Context) {
 		b = e.newBulk()
 		do(b.fillSegment(ctx, name, uint64(e.Objects)*bulkSize, bulkSize))
@@ -237,7 +235,7 @@ func hostDies(ctx context.Context, e *Env) {
 		seen := e.load.Now()
 		e.goneAtOnce(ctx, p.primary)
 		e.load.answers(ctx, 100)
-		// Only the calls around the event, lest the many before it hide them.
+		// Count only the calls around the event; the many earlier ones would hide them.
 		p99, usual := e.load.p99(seen-time.Second, e.load.Now()), e.load.p99(0, dies)
 		events := must(deletionsSince(ctx, p.primary, uint64(at.Head.Seq), b.newest.Load()))
 		e.did("a host with %d objects died; %d events delete them; p99 of other calls %v", objects, events, p99)
@@ -247,8 +245,8 @@ func hostDies(ctx context.Context, e *Env) {
 	})
 }
 
-// goneAtOnce demands that nobody is led to the memory of the host that died, on
-// a primary that has unmounted it.
+// goneAtOnce checks that a primary that has unmounted the dead host's memory leads no reader
+// to it.
 func (e *Env) goneAtOnce(ctx context.Context, primary *cluster.Node) {
 	keys := bulkKeys(0, 0, bulkBatch)
 	resp, err := pb.NewObjectServiceClient(primary.Conn).BatchExistKey(ctx, &pb.BatchExistKeyRequest{Keys: keys})
@@ -262,12 +260,12 @@ func (e *Env) goneAtOnce(ctx context.Context, primary *cluster.Node) {
 	}
 }
 
-// mount lends memory that is not there.
+// mount lends memory that does not exist.
 func (b *bulk) mount(ctx context.Context, name string, size uint64) error {
 	return b.MountSegment(ctx, client.Segment{ID: uuid.New(), Name: name, Base: 1 << 50, Size: size, Endpoint: name + ":1", Protocol: "tcp"})
 }
 
-// fillSegment mounts memory that is not there and fills it up.
+// fillSegment mounts memory that does not exist, and fills it with objects.
 func (b *bulk) fillSegment(ctx context.Context, name string, size, object uint64) error {
 	if err := b.mount(ctx, name, size); err != nil {
 		return err
@@ -294,8 +292,8 @@ func (b *bulk) fillUp(ctx context.Context, object uint64) error {
 	}
 }
 
-// deletionsSince counts the events in the journal behind a sequence that unmount a segment
-// or remove objects with ids up to one.
+// deletionsSince counts the events in the journal after a sequence that unmount a segment or
+// remove objects with ids up to newest.
 func deletionsSince(ctx context.Context, n *cluster.Node, after, newest uint64) (count int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

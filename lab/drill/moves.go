@@ -52,8 +52,8 @@ func (m *mover) mount(ctx context.Context, number byte, name string, size uint64
 	})
 }
 
-// withMover plays a drill in which all memory is of a client of Mooncake's protocol, one
-// segment for each name. No silence expires it.
+// withMover plays a drill in which a client of Mooncake's protocol owns all memory, one segment
+// for each name. The client does not expire.
 func (e *Env) withMover(ctx context.Context, names []string, play func(ctx context.Context, p pair, b *bulk, m *mover), args ...string) {
 	ep := episode{}
 	ep.Args = append([]string{"--client_ttl=1h"}, args...)
@@ -70,8 +70,8 @@ func (e *Env) withMover(ctx context.Context, names []string, play func(ctx conte
 	})
 }
 
-// moves begins moves, kills the primary under memory pressure, and ends them at the
-// next one. What is moved is there all the time, and so are the tasks that wait.
+// moves begins moves, kills the primary under memory pressure, and ends the moves at the next
+// one. The moved objects must exist all the time, and the waiting tasks must survive.
 func moves(ctx context.Context, e *Env) {
 	e.withMover(ctx, []string{"from", "to"}, func(ctx context.Context, p pair, b *bulk, m *mover) {
 		const some = offloadRoom / 8
@@ -110,8 +110,7 @@ func moves(ctx context.Context, e *Env) {
 	})
 }
 
-// sourcesThere fills the memory and demands that objects are still there. It returns
-// how many are.
+// sourcesThere fills the memory, checks that objects still exist, and returns how many do.
 func (e *Env) sourcesThere(ctx context.Context, b *bulk, keys []string, after string) (kept int) {
 	e.fillUp(ctx, b)
 	for _, there := range must(b.there(ctx, keys)) {

@@ -59,7 +59,7 @@ func (o *owner) report(ctx context.Context, tasks []client.OffloadTask) {
 	do(o.NotifyOffloadSuccess(ctx, done))
 }
 
-// copies counts the keys of which readers are led to a copy on an SSD.
+// copies counts the keys for which readers get a copy on an SSD.
 func (b *bulk) copies(ctx context.Context, keys []string) (n int) {
 	for _, f := range must(b.BatchGetReplicaList(ctx, keys)) {
 		for _, at := range f.Object.Replicas {
@@ -71,8 +71,8 @@ func (b *bulk) copies(ctx context.Context, keys []string) (n int) {
 	return n
 }
 
-// lateCopies reports copies of objects that have gone since, and whose memory was
-// given to others: by removals, with the memory, and over a takeover.
+// lateCopies reports copies of objects that are gone by then, and whose memory others have got:
+// after removals, after unmounts, and after a takeover.
 func lateCopies(ctx context.Context, e *Env) {
 	ep := episode{}
 	ep.Args = []string{"--enable_offload", "--client_ttl=1h"}
@@ -131,8 +131,8 @@ func lateCopies(ctx context.Context, e *Env) {
 	})
 }
 
-// fillUp puts objects until the memory has been filled twice, so that all is evicted
-// that may be.
+// fillUp puts objects until the memory has been filled twice, so that everything that may be
+// evicted is.
 func (e *Env) fillUp(ctx context.Context, b *bulk) {
 	put := 0
 	until(ctx, time.Minute, "the memory was filled twice", func(ctx context.Context) (bool, error) {

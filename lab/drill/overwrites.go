@@ -18,13 +18,13 @@ import (
 
 // The drill in which somebody writes over the cluster's keys by hand.
 
-// An overwrite is what is written, and by what it may go on.
+// An overwrite is a write by hand, and how the cluster may react to it.
 type overwrite struct {
 	what  string
 	short bool // is part of the form for CI
 	write func(ctx context.Context, e *Env, p pair)
-	// untouched says that there must be no failover; dies that the primary is killed
-	// behind it.
+	// untouched says that there must be no failover. dies says that the primary is killed
+	// after the write.
 	untouched, dies bool
 }
 
@@ -37,14 +37,14 @@ func (e *Env) value(ctx context.Context, key string) (string, clientv3.LeaseID) 
 	return string(kvs[0].Value), clientv3.LeaseID(kvs[0].Lease)
 }
 
-// put writes a value to a key of the layout.
+// put returns a function that writes a value to a key of the layout.
 func put(key func(journal.Layout) string, value string, how ...clientv3.OpOption) func(context.Context, *Env, pair) {
 	return func(ctx context.Context, e *Env, _ pair) {
 		must(e.cluster.Client.Put(ctx, key(e.cluster.Layout), value, how...))
 	}
 }
 
-// again writes a key's own value once more, without its lease.
+// again returns a function that writes a key's own value once more, without its lease.
 func again(key func(journal.Layout) string) func(context.Context, *Env, pair) {
 	return func(ctx context.Context, e *Env, _ pair) {
 		until(ctx, time.Minute, "a key is written as it was", func(ctx context.Context) (bool, error) {
@@ -56,7 +56,7 @@ func again(key func(journal.Layout) string) func(context.Context, *Env, pair) {
 	}
 }
 
-// overwrites lists all, given a head and a leader as they once were.
+// overwrites returns all overwrites, given older values of the head and the leader key.
 func overwrites(oldHead, oldLeader string) []overwrite {
 	head, leader := journal.Layout.Head, journal.Layout.Leader
 	return []overwrite{
@@ -108,7 +108,7 @@ func overwriteKeys(ctx context.Context, e *Env) {
 	})
 }
 
-// overwrite plays one. Clients must be served again soon, by one node at a time.
+// overwrite plays one overwrite. Clients must soon be served again, by one node at a time.
 func (e *Env) overwrite(ctx context.Context, o overwrite) {
 	do(e.cluster.Settled(ctx))
 	p := e.working(ctx)
@@ -121,7 +121,7 @@ func (e *Env) overwrite(ctx context.Context, o overwrite) {
 		e.kill(ctx, p.primary, p.term)
 		e.restart(ctx, p.primary)
 	}
-	effect := e.Failover // every node has met what was written by then
+	effect := e.Failover // by then every node has read what was written
 	if o.untouched {
 		effect += e.SessionTTL
 	}
@@ -137,12 +137,12 @@ func (e *Env) overwrite(ctx context.Context, o overwrite) {
 	}
 	e.result.outages = append(e.result.outages, outage)
 	do(e.cluster.Settled(ctx))
-	do(e.cluster.Compact(ctx)) // the judge reads the journal that is left, not what was written over it
+	do(e.cluster.Compact(ctx)) // the judge must read only the journal after the overwrite
 	e.did("somebody wrote %s; term %d, before %d; outage %d ms", o.what, now, p.term, outage.Milliseconds())
 }
 
-// oneAtATime demands that no call was served in a term that was sent after one of a
-// later term had been served.
+// oneAtATime checks that no call was served in a term if it was sent after a later term had
+// served one.
 func (e *Env) oneAtATime(answers []answer) {
 	e.result.violate("F", 0)
 	answers = slices.DeleteFunc(answers, func(a answer) bool { return a.kind != errs.OK })
@@ -167,8 +167,8 @@ func (e *Env) oneAtATime(answers []answer) {
 	}
 }
 
-// newerFormat writes a head that this program does not read, and puts back the one
-// before. Nothing may be founded meanwhile, and nobody may serve.
+// newerFormat writes a head of a format that this program cannot read, and later restores the
+// old one. In between, no node may found a journal or serve.
 func newerFormat(ctx context.Context, e *Env, _ pair) {
 	const newer = `{"format":99,"term":9,"sequence":1000000}`
 	key := e.cluster.Layout.Head()
@@ -187,8 +187,8 @@ func newerFormat(ctx context.Context, e *Env, _ pair) {
 	must(e.cluster.Client.Put(ctx, key, string(before.Value)))
 }
 
-// deletedUnseen deletes the leader key while the primary may still answer, and does
-// not hear of it: whoever is elected must wait.
+// deletedUnseen deletes the leader key while the primary may still answer and cannot learn of
+// the deletion. The node that is elected must wait.
 func deletedUnseen(ctx context.Context, e *Env, p pair) {
 	p.primary.SetEtcd(netfault.Stall)
 	defer p.primary.SetEtcd(netfault.Fault{})

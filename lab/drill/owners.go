@@ -14,14 +14,14 @@ import (
 	"github.com/understudy-store/understudy/internal/clock"
 )
 
-// The drills of what owners of memory and of SSDs do.
+// The drills about owners of memory and of SSDs.
 
-// ownerTTL is how long an owner may be silent: longer than one whose endpoint
-// another process has taken.
+// ownerTTL is how long an owner may be silent. An owner whose endpoint another process has
+// taken expires sooner.
 const ownerTTL = 6 * time.Second
 
-// silentOwner takes a host's memory away under its readers and writers, and lends it
-// again at once: what they hold there must be given to nobody.
+// silentOwner unmounts a host's memory while readers and writers use it, and lends it again
+// at once. Nobody else may get the ranges that they still use.
 func silentOwner(ctx context.Context, e *Env) {
 	if !e.Short || e.Break != "" {
 		ep := episode{}
@@ -67,10 +67,10 @@ func (e *Env) segments(ctx context.Context) (map[string]bool, error) {
 	return names, err
 }
 
-// manySilent ends owners without a word. One whose endpoint another process has
-// taken goes first. Of many at once only some go.
+// manySilent ends owners without an unmount. An owner whose endpoint another process has taken
+// must expire first. Of many owners that end at once, only some may expire.
 func (e *Env) manySilent(ctx context.Context) {
-	reader := e.newBulk() // without readers the primary takes itself for cut off
+	reader := e.newBulk() // without other calls the primary assumes that it is cut off
 	defer reader.Close()
 	var owners []*bulk
 	lend := func(name, endpoint string, base uint64) *bulk {
@@ -101,7 +101,7 @@ func (e *Env) manySilent(ctx context.Context) {
 		b.Close()
 	}
 	e.untilUnmounted(ctx, reader, many...)
-	do(clock.Sleep(ctx, ownerTTL/3)) // in which the others would have gone as well
+	do(clock.Sleep(ctx, ownerTTL/3)) // in that time the others would have expired as well
 	left = must(e.segments(ctx))
 	kept := slices.DeleteFunc(slices.Clone(many), func(name string) bool { return !left[name] })
 	e.result.check("few expire at once", len(kept) > len(many)/2, "%d owners fell silent at once, and %d of them are left", len(many), len(kept))
@@ -109,8 +109,8 @@ func (e *Env) manySilent(ctx context.Context) {
 	e.compare(ctx)
 }
 
-// untilUnmounted waits until one of some segments is unmounted, and returns all that
-// are mounted then. Somebody reads meanwhile.
+// untilUnmounted waits until one of some segments is unmounted, and returns those that are
+// mounted then. Meanwhile it reads, so that the primary is not idle.
 func (e *Env) untilUnmounted(ctx context.Context, reader *bulk, any ...string) (left map[string]bool) {
 	until(ctx, ownerTTL+time.Minute, fmt.Sprintf("one of %v is unmounted", any), func(ctx context.Context) (bool, error) {
 		_, read := reader.ExistKey(ctx, "nothing")

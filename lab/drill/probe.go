@@ -15,14 +15,14 @@ import (
 	"github.com/understudy-store/understudy/lab/cluster"
 )
 
-// An answer is what came of one call that was sent to one node directly, past
-// the client package, which would look for another node, and past all faults.
+// An answer is the outcome of one call that was sent to one node directly: not through the
+// client package, which would try another node, nor through a proxy with a fault.
 type answer struct {
 	write     bool // the call would change something
 	sent, got time.Duration
 	kind      errs.Kind // errs.OK: the node has served it
 	term      uint64
-	hint      string // the leader that it names
+	hint      string // the leader that the answer names
 	err       error
 }
 
@@ -34,7 +34,7 @@ func (a answer) String() string {
 	return fmt.Sprintf("%s sent at %v and answered at %v: %v (term %d)", what, a.sent, a.got, a.kind, a.term)
 }
 
-// A prober sends calls to one node all the time, half of them reads.
+// A prober sends calls to one node continuously, half of them reads.
 type prober struct {
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -45,9 +45,9 @@ type prober struct {
 
 const (
 	probeCalls = 8 // under way at once
-	// probePause is between two calls of one of them.
+	// probePause is the time from the start of one call to the next, in each of probeCalls.
 	probePause = 2 * time.Millisecond
-	// maxAnswers bounds what is kept; probing ends there.
+	// maxAnswers bounds the answers that are kept; probing ends when it is reached.
 	maxAnswers = 200_000
 )
 
@@ -78,7 +78,7 @@ func (e *Env) probe(ctx context.Context, n *cluster.Node, limit time.Duration) *
 	return p
 }
 
-// probers are those of all nodes.
+// probers are the probers of all nodes.
 type probers []*prober
 
 // probeAll begins to send calls to each node.
@@ -126,7 +126,7 @@ func (e *Env) ask(ctx context.Context, objects pb.ObjectServiceClient, write boo
 	switch {
 	case from.NodeID == "": // nobody has answered
 		a.kind = errs.Unresolved
-	case a.kind == errs.NoAvailableHandle: // it serves, and is full
+	case a.kind == errs.NoAvailableHandle: // the node serves, but its memory is full
 		a.kind = errs.OK
 	}
 	return a
@@ -144,7 +144,7 @@ func (p *prober) count() int {
 	return len(p.answers)
 }
 
-// refusals counts answers of a kind to calls sent from some time on.
+// refusals counts the answers of a kind to calls that were sent at or after from.
 func (p *prober) refusals(kind errs.Kind, from time.Duration) (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -163,9 +163,8 @@ func (p *prober) end() []answer {
 	return p.answers
 }
 
-// fenced demands of answers that none of a term was served to a call that was
-// sent from some time on. A call that was sent before may be answered later: a
-// write that is in the journal is true for ever.
+// fenced checks that no answer of a term serves a call that was sent at or after from. A call
+// that was sent earlier may be answered later, since a write in the journal stays true.
 func (e *Env) fenced(answers []answer, term uint64, from time.Duration) {
 	e.result.violate("F", 0)
 	silent := 0

@@ -18,8 +18,7 @@ func (o *Options) patchesOf(d Drill) []string {
 	return append(slices.Clone(d.patches), o.Break)
 }
 
-// withProgram runs a drill with its nodes' program: this one, or a build of it
-// with patches.
+// withProgram calls run with the program for a drill's nodes: this one, or a build with patches.
 func withProgram(ctx context.Context, d Drill, o Options, r *Result, run func(program, old string) error) error {
 	patches := o.patchesOf(d)
 	if len(patches) == 0 && !d.old {
@@ -50,7 +49,7 @@ func withProgram(ctx context.Context, d Drill, o Options, r *Result, run func(pr
 	return run(program, old)
 }
 
-// nodesOf says what the nodes of a drill are, for people.
+// nodesOf describes, for people, how the nodes of a drill are built.
 func (o *Options) nodesOf(d Drill) string {
 	var list []string
 	if patches := o.patchesOf(d); len(patches) > 0 {

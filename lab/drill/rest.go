@@ -17,8 +17,8 @@ import (
 
 // The drills of a cluster at rest.
 
-// restartLone kills a lone master with its own etcd and many objects, and starts it again.
-// All must be there. The outage is from the start to the first answer.
+// restartLone kills a lone master with its own etcd and many objects, and starts it again. All
+// objects must exist. The outage is from the start to the first answer.
 func restartLone(ctx context.Context, e *Env) {
 	var b *bulk
 	ep := episode{nodes: 1}
@@ -56,7 +56,7 @@ func restartLone(ctx context.Context, e *Env) {
 		e.did("the master with %d objects answers %v after its start", b.put.Load(), took.Round(time.Millisecond))
 	})
 	if len(e.result.outages) > 0 && !e.noticed() {
-		best := slices.Min(e.result.outages) // a busy machine makes others late
+		best := slices.Min(e.result.outages) // the others may be late only because the machine is busy
 		e.result.check("answers in time", best <= restartBound, "the best of %d starts took %v, at most %v is promised", len(e.result.outages), best, restartBound)
 	}
 }
@@ -64,8 +64,8 @@ func restartLone(ctx context.Context, e *Env) {
 // restartBound is how long a master may take from its start to its first answer.
 const restartBound = 5 * time.Second
 
-// What a cluster at rest may write to etcd, in writes a second: heads, and the own key of
-// each node.
+// How often a cluster at rest may write to etcd, in writes a second: heads, and each node's
+// own key.
 const (
 	idleHeads = 8
 	idleNode  = 1
@@ -79,7 +79,7 @@ func rest(ctx context.Context, e *Env) {
 	}
 	e.rounds(ctx, episode{}, func(ctx context.Context) {
 		e.ready(ctx)
-		do(clock.Sleep(ctx, 2*e.SessionTTL)) // what a start writes is over
+		do(clock.Sleep(ctx, 2*e.SessionTTL)) // the writes of the start are over
 		writes := e.writes(ctx, lasts)
 		l, most := e.cluster.Layout, int64(0)
 		for _, n := range e.cluster.Nodes {
@@ -96,7 +96,7 @@ func rest(ctx context.Context, e *Env) {
 		e.result.Counts["other_writes"] += others
 		e.result.check("few writes", heads > 0 && heads <= idleHeads*seconds+1 && most <= idleNode*seconds+1,
 			"%d heads, at most %d writes of a node's own key, in %v", heads, most, lasts)
-		e.result.violate("B", 0) // without clients nothing else shows it
+		e.result.violate("B", 0) // marks the promise as checked; without clients nothing else does
 		e.did("in %v without clients: %.1f heads a second, %.2f writes a second of a node's own key at most, %d writes of all other keys together",
 			lasts, float64(heads)/lasts.Seconds(), float64(most)/lasts.Seconds(), others)
 		e.compare(ctx)

@@ -12,13 +12,12 @@ import (
 	"github.com/understudy-store/understudy/promote"
 )
 
-// restartLimit is how long a cluster of which everything was killed may take until
-// somebody serves.
+// restartLimit is how long it may take until a node serves after everything was killed.
 const restartLimit = 30 * time.Second
 
-// everythingDies kills all nodes and etcd at once and starts them again, in any order,
-// at once or after a while. In every second round etcd lives, and compacts itself when the
-// nodes have been away for longer than the events TTL.
+// everythingDies kills all nodes and etcd at once, and starts them again in random order, at
+// once or after a while. In every second round etcd lives, and is compacted after the nodes
+// have been away for longer than the events TTL.
 func everythingDies(ctx context.Context, e *Env) {
 	ep := episode{nodes: 3, work: &work{}}
 	ep.LeaseTTL, ep.EventsTTL = 8*e.SessionTTL, e.SessionTTL+time.Second
@@ -36,14 +35,13 @@ func everythingDies(ctx context.Context, e *Env) {
 	})
 }
 
-// expiryGrace is how much longer than the events TTL a record with a lease of that TTL would
-// stand.
+// expiryGrace is how much longer than the events TTL a record with a lease of that TTL may
+// stay in etcd.
 const expiryGrace = 10 * time.Second
 
-// restartAll kills all nodes, and etcd if asked to, and starts them again, after what happens
-// to etcd meanwhile; nil for nothing. All that
-// was there must be there again: that the clients' histories say. Nobody gives an
-// order to start empty.
+// restartAll kills all nodes, and etcd too if etcd is set. It calls meanwhile, which may be
+// nil, and starts them again. A node must then serve with the old state; the judge checks from
+// the clients' histories that all objects are there. Nobody orders an empty start.
 func (e *Env) restartAll(ctx context.Context, etcd bool, meanwhile func(context.Context)) {
 	before := must(e.cluster.Head(ctx))
 	e.load.Mark("SIGKILL of everything")
@@ -94,8 +92,8 @@ func (e *Env) loseStates() {
 	}
 }
 
-// stateAway cuts the only complete standby off etcd, kills the primary, and starts it
-// without its state, with the permission to start empty: it must wait for the standby.
+// stateAway cuts the only complete standby off from etcd, kills the primary, and starts it
+// without its state and with permission to start empty. It must wait for the standby.
 func stateAway(ctx context.Context, e *Env) {
 	e.rounds(ctx, episode{work: &work{}}, func(ctx context.Context) {
 		p := e.working(ctx)

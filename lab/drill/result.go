@@ -7,35 +7,35 @@ import (
 	"time"
 )
 
-// A Result is what a drill has shown.
+// A Result is the outcome of a drill.
 type Result struct {
-	// OK: it ran to its end, no promise was broken and all checks hold.
+	// OK says that the drill ran to its end, no promise was broken, and all checks hold.
 	OK     bool   `json:"ok"`
 	Name   string `json:"name"`
 	Number int    `json:"number"`
 	Seed   uint64 `json:"seed"`
 	Rounds int    `json:"rounds"` // that were played
-	// Outages as the clients saw them, one a round: from the last answer of the
-	// cluster to the first one again, over all clients.
+	// Outage has the outages, one a round, as all clients together saw them: from the last
+	// answer before the fault to the first one after it.
 	Outage Outages `json:"outage_ms"`
-	// Violations counts what broke a promise, by its letter; 0 where it was
-	// checked and kept.
+	// Violations counts violations by the letter of the promise; 0 if the promise was checked
+	// and kept.
 	Violations map[string]int `json:"violations"`
-	// Verdicts says of each promise of the drill: kept, BROKEN or not checked.
+	// Verdicts has, for each promise of the drill: kept, BROKEN or not checked.
 	Verdicts map[string]string `json:"verdicts"`
 	Checks   []Check           `json:"checks,omitempty"`
 	Counts   map[string]int64  `json:"counts"`
 	Examples []string          `json:"examples,omitempty"` // of violations
 	Did      []string          `json:"did"`                // in order
 	Seconds  float64           `json:"seconds"`
-	Broken   string            `json:"broken_safeguard,omitempty"` // left out on purpose
+	Broken   string            `json:"broken_safeguard,omitempty"` // the safeguard that the nodes lack on purpose
 	Error    string            `json:"error,omitempty"`            // why it did not run to its end
 	Folder   string            `json:"folder,omitempty"`           // history and logs of a failure
 	Skipped  string            `json:"skipped,omitempty"`          // why it did not run
-	Stopped  bool              `json:"stopped,omitempty"`          // from outside, before anything was seen to fail
+	Stopped  bool              `json:"stopped,omitempty"`          // the caller stopped it before anything failed
 
 	outages []time.Duration
-	bounded []time.Duration // those that are held to a bound
+	bounded []time.Duration // the outages that must keep a bound
 }
 
 // Outages are percentiles of outages, in milliseconds.
@@ -59,7 +59,7 @@ type Check struct {
 	Text string `json:"text"`
 }
 
-// A Report is what several drills have shown.
+// A Report is the outcome of several drills.
 type Report struct {
 	OK         bool           `json:"ok"`
 	Seed       uint64         `json:"seed"`
@@ -110,8 +110,7 @@ func (r *Result) violate(letter string, n int, examples ...string) {
 	}
 }
 
-// check notes what must hold besides the promises. Of one name, the first
-// failure stays.
+// check records a check. If several have the same name, the first failure is kept.
 func (r *Result) check(name string, ok bool, format string, args ...any) {
 	c := Check{name, ok, fmt.Sprintf(format, args...)}
 	for i, old := range r.Checks {
@@ -147,8 +146,8 @@ func (r *Result) finish(d Drill, err error) {
 	r.OK = r.OK && !r.failing() || r.Skipped != ""
 }
 
-// notices reports whether the promise of one of some letters was seen broken, or
-// the check of one of some names has failed.
+// notices reports whether any of these, letters of promises or names of checks, was broken or
+// failed.
 func (r *Result) notices(any []string) bool {
 	return slices.ContainsFunc(any, func(what string) bool {
 		return r.Violations[what] > 0 || slices.ContainsFunc(r.Checks, func(c Check) bool { return c.Name == what && !c.OK })
@@ -165,8 +164,7 @@ func (r *Result) broken() bool {
 	return false
 }
 
-// failing reports whether a promise was broken or something else that must hold
-// did not.
+// failing reports whether a promise was broken or a check failed.
 func (r *Result) failing() bool {
 	return r.broken() || slices.ContainsFunc(r.Checks, func(c Check) bool { return !c.OK })
 }

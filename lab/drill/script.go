@@ -1,8 +1,8 @@
 package drill
 
-// A drill is a script. As a test does, it ends at the first step that cannot be
-// taken: do and must panic then, and script makes an error of that. They are for
-// the goroutine that runs the script; other goroutines return their errors.
+// A drill is a script. Like a test, it ends at the first step that fails: do and must
+// panic, and script returns the panic as an error. Only the goroutine that runs the
+// script may call do and must; other goroutines return their errors.
 
 // aborted is the value of such a panic.
 type aborted struct{ err error }

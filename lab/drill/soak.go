@@ -11,9 +11,9 @@ import (
 	"github.com/understudy-store/understudy/lab/netfault"
 )
 
-// Soak is the drill without an end: one fault after the other, as chance wills,
-// on three nodes and three etcd members, until the duration is over, the context
-// ends, or a promise is broken.
+// Soak returns the endless drill: random faults one after the other, on three nodes
+// and three etcd members, until the duration is over, the context ends, or a promise
+// is broken.
 func Soak() Drill {
 	return Drill{
 		Name: "soak", Promises: []string{"D", "X", "A", "V", "F", "S"}, What: "random sequences of faults", run: soak,
@@ -38,7 +38,7 @@ func soak(ctx context.Context, e *Env) {
 		})
 		switch {
 		case ctx.Err() != nil && !e.result.failing():
-			return // this is how it ends
+			return // the normal end of a soak
 		case err != nil || e.result.failing():
 			do(err)
 			return
@@ -52,7 +52,7 @@ type fault struct {
 	do   func(ctx context.Context, e *Env, p pair)
 }
 
-// anyFault waits until the cluster is whole and does something to it.
+// anyFault waits until the cluster is whole, and runs a random fault.
 func (e *Env) anyFault(ctx context.Context) {
 	do(e.cluster.Settled(ctx))
 	p := e.working(ctx)
@@ -69,7 +69,7 @@ func (e *Env) anyFault(ctx context.Context) {
 	e.load.answers(ctx, answersPerWait/2)
 }
 
-// faults are what may happen.
+// faults returns all faults of a soak.
 func faults() []fault {
 	return []fault{
 		{"SIGKILL of the primary", func(ctx context.Context, e *Env, p pair) {
@@ -118,7 +118,7 @@ func faults() []fault {
 	}
 }
 
-// aWhile is shorter or longer than a session.
+// aWhile sleeps for a random time, up to two session TTLs.
 func (e *Env) aWhile(ctx context.Context) {
 	do(clock.Sleep(ctx, time.Duration(e.rng.Int64N(int64(2*e.cluster.SessionTTL)))))
 }
@@ -137,7 +137,7 @@ func (e *Env) stopForAWhile(ctx context.Context, n *cluster.Node) {
 	do(errors.Join(err, n.Resume()))
 }
 
-// faulty breaks a node's ways to etcd for a while.
+// faulty breaks a node's connections to etcd for a while.
 func (e *Env) faulty(ctx context.Context, n *cluster.Node, f netfault.Fault) {
 	n.SetEtcd(f)
 	defer n.SetEtcd(netfault.Fault{})

@@ -11,8 +11,8 @@ import (
 
 // The drill in which etcd stops for a moment, again and again.
 
-// stallEtcd stops etcd at random times for a moment or a few seconds, or with Stall for
-// always the same time.
+// stallEtcd stops etcd at random times, for a moment or for a few seconds; with Stall always
+// for the same time.
 func stallEtcd(ctx context.Context, e *Env) {
 	if e.Stall > 0 {
 		e.sameStalls(ctx)
@@ -30,7 +30,7 @@ func stallEtcd(ctx context.Context, e *Env) {
 			e.letWork(ctx)
 			stall := least + time.Duration(e.rng.Int64N(int64(spread)))
 			if e.Short && e.result.Rounds < 3 {
-				stall = e.window() // slow, and no failover
+				stall = e.window() // commits are slow, but there is no failover
 			}
 			e.stall(ctx, stall)
 			if stall > e.Failover {
@@ -47,11 +47,10 @@ func stallEtcd(ctx context.Context, e *Env) {
 }
 
 // stallLoad is how many puts a second a bulk tries while etcd stalls: more than two cores
-// can do.
+// can handle.
 const stallLoad = 10_000
 
-// sameStalls stops etcd for as long as Stall says, once in each Every, under full load. No
-// node may take over.
+// sameStalls stops etcd for Stall, once in each Every, under full load. No node may take over.
 func (e *Env) sameStalls(ctx context.Context) {
 	lasts := cmp.Or(e.Duration, time.Hour)
 	ep := episode{work: &work{keys: 2048, memory: 1 << 20, rate: defaultRate / 10, evicts: true}}
@@ -73,8 +72,8 @@ func (e *Env) sameStalls(ctx context.Context) {
 	}))
 }
 
-// stall stops etcd for a while, until clients are served again. No two nodes may answer at
-// the same time meanwhile.
+// stall stops etcd for a while, and waits until clients are served again. In that time no two
+// nodes may answer at once.
 func (e *Env) stall(ctx context.Context, lasts time.Duration) {
 	calls := e.probeAll(ctx)
 	defer calls.stop()

@@ -14,10 +14,10 @@ import (
 // lastRelease is the last commit before heads carried histories and serve windows.
 const lastRelease = "1af5d025fd64b4e102ffb294c9c072ead06bfec4"
 
-// upgrade restarts one node after the other, from the last release to this program, with
-// its data. Each node leads before and after its restart: so a new one leads old ones,
-// which can apply all that it writes and lead again. Each round begins with nodes of the
-// last release.
+// upgrade restarts one node after the other, with its data, as this program instead of the last
+// release. Each node is primary before and after its restart. So an upgraded primary has
+// followers of the old release, which must be able to apply all that it writes and to become
+// primary again. Each round begins with nodes of the last release.
 func upgrade(ctx context.Context, e *Env) {
 	ep := episode{nodes: 3, once: true, work: &work{old: true}}
 	ep.Old = e.old
@@ -38,7 +38,7 @@ func upgrade(ctx context.Context, e *Env) {
 	})
 }
 
-// replace ends a node that leads, in order, and starts it again with this program.
+// replace stops the primary with SIGTERM, and starts it again as this program.
 func (e *Env) replace(ctx context.Context, n *cluster.Node) {
 	before, since := e.load.failed(), e.load.Now()
 	e.load.Mark("SIGTERM of " + n.Name)
@@ -56,8 +56,8 @@ func (e *Env) replace(ctx context.Context, n *cluster.Node) {
 	e.result.outages = append(e.result.outages, e.load.Outage(since))
 }
 
-// lead hands over to a node, unless it leads, and waits until all others follow what it
-// writes while clients work.
+// lead hands over to a node, unless it is primary, and waits until all others follow it while
+// clients work.
 func (e *Env) lead(ctx context.Context, n *cluster.Node) {
 	e.allFollow(ctx)
 	if primary, term := e.primary(ctx, 0); primary != n {

@@ -1,8 +1,8 @@
-// Package etcdmember runs etcd servers that are members of one cluster whose members
-// are all known at its start, for tests and drills. In the product members join one by
-// one: package etcdserver.
+// Package etcdmember runs etcd servers as members of one cluster, all of which are known
+// when it starts, for tests and drills. In the product members join one by one: see
+// package etcdserver.
 //
-// It must not change what a lone server does.
+// It must not change how a lone server behaves.
 package etcdmember
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/understudy-store/understudy/internal/etcd/etcdserver"
 )
 
-// Peers say of which cluster a server is a member. The zero value is a lone one.
+// Peers says which cluster a server is a member of. The zero value means a lone server.
 type Peers struct {
 	// Name of the member, unique in its cluster.
 	Name string
@@ -36,12 +36,12 @@ type Peers struct {
 	Heartbeat, Election time.Duration
 }
 
-// wasMember is how etcd refuses a member that is known to the others and has
-// lost its data.
+// wasMember is part of etcd's error for a member that the others know and that has lost its
+// data.
 const wasMember = "has already been bootstrapped"
 
-// Start runs a member and returns when it serves, which for one of several means
-// that most of them have been started.
+// Start runs a member and returns when it serves. A member of several serves when a majority
+// of them has been started.
 func Start(ctx context.Context, s etcdserver.Settings, p Peers) (*etcdserver.Server, error) {
 	server, err := Launch(s, p)
 	if err != nil {
@@ -55,9 +55,9 @@ func Start(ctx context.Context, s etcdserver.Settings, p Peers) (*etcdserver.Ser
 
 // Launch is Start without the wait.
 //
-// The error says what to do if the directory is that of a lone server and a
-// cluster is wanted, or the other way round, or if the others know the member and
-// the directory does not have its data.
+// The error says what to do in three cases: the directory is that of a lone server but a
+// cluster is wanted; the reverse; the others know the member but the directory lacks its
+// data.
 func Launch(s etcdserver.Settings, p Peers) (*etcdserver.Server, error) {
 	if err := p.validate(); err != nil {
 		return nil, err
@@ -80,8 +80,8 @@ func Launch(s etcdserver.Settings, p Peers) (*etcdserver.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	// etcd goes by the members in the directory, whatever it is told: it would
-	// serve by itself, and nobody would have a copy of its data.
+	// etcd uses the list of members in the directory, whatever its settings say. So it would
+	// serve alone, and no other member would have a copy of its data.
 	stored := server.Embedded().Server.Cluster().Members()
 	if len(p.Cluster) > 1 && len(stored) == 1 && slices.Equal(stored[0].PeerURLs, []string{etcdserver.LonePeerURL}) {
 		return nil, errors.Join(server.Close(), fmt.Errorf(
@@ -134,9 +134,9 @@ func (p Peers) configure(c *embed.Config) {
 	if p.Heartbeat > 0 {
 		c.TickMs, c.ElectionMs = uint(p.Heartbeat.Milliseconds()), uint(p.Election.Milliseconds())
 	}
-	// A follower further behind gets the database as a snapshot, and one that gets
-	// two of them in short order may panic (etcd issue 18055): with 500 a follower
-	// that was stopped for 7 s did in one of twelve runs.
+	// A follower that is further behind gets the database as a snapshot. If it gets two of
+	// them in quick succession, it may panic (etcd issue 18055). With 500 entries, a follower
+	// that was stopped for 7 s did so in one of twelve runs.
 	c.SnapshotCatchUpEntries = defaults.SnapshotCatchUpEntries
 }
 

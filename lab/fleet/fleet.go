@@ -1,6 +1,7 @@
-// Package fleet computes how a large store divides over several clusters, without any
-// of them: it places each object as the Go client does (client.Placement), and adds up
-// what each master would hold and answer. It must never guess what it can count.
+// Package fleet computes how a large store divides over several clusters, without running
+// any. It places each object as the Go client does (client.Placement), and adds up how many
+// objects each master would hold, and how many calls it would answer. It must never guess
+// what it can count.
 package fleet
 
 import (
@@ -24,15 +25,14 @@ type Options struct {
 	Puts     float64 // objects that a host puts a second, in batches
 	Batch    int     // keys of a batch
 
-	// What was measured of one master.
+	// Costs that were measured on one master.
 	ObjectBytes float64 // of memory
-	CallMicros  float64 // processor time of a call, whatever it is for
-	ReadMicros  float64 // of a key that is read in a batch, besides
-	PutMicros   float64 // of an object that is put in a batch, besides
+	CallMicros  float64 // CPU time of a call, of any kind
+	ReadMicros  float64 // additional CPU time of each key that is read in a batch
+	PutMicros   float64 // additional CPU time of each object that is put in a batch
 }
 
-// Defaults returns a fleet of 1,000 hosts, and what docs/scale.md says that a master
-// costs.
+// Defaults returns a fleet of 1,000 hosts, with the costs of a master from docs/scale.md.
 func Defaults() Options {
 	return Options{
 		Hosts: 1000, Objects: 100_000_000, Clusters: []int{1, 2, 4, 8, 16}, Tenants: 200, Reads: 2000, Puts: 100, Batch: 128,
@@ -68,28 +68,28 @@ type Report struct {
 	Cases   []Layout `json:"layouts"`
 }
 
-// A Layout is the fleet over some number of clusters. What a master has is that of the
-// one that has most.
+// A Layout is the fleet divided over a number of clusters. Figures of a master are those of
+// the busiest or largest one.
 type Layout struct {
 	Clusters int     `json:"clusters"`
 	Least    int64   `json:"least_objects"` // of a cluster
 	Most     int64   `json:"most_objects"`
 	Spread   float64 `json:"objects_spread"` // most, divided by the mean
-	// HotReads is the part of all reads that the busiest cluster gets, divided by the
-	// mean, where the popularity of objects follows Zipf's law with exponent 0.99.
+	// HotReads is the reads of the busiest cluster, divided by the mean, if the popularity of
+	// objects follows Zipf's law with exponent 0.99.
 	HotReads float64 `json:"reads_spread"`
-	// ByTenant is the objects of the largest cluster, divided by the mean, if each
-	// tenant were in one cluster.
+	// ByTenant is the objects of the largest cluster, divided by the mean, if each tenant were
+	// in one cluster.
 	ByTenant float64 `json:"by_tenant_spread"`
-	// Moved is the part of the objects that another cluster would take over, and Strayed
-	// the part that would move between those that were there: none.
+	// Moved is the share of the objects that would move to one more cluster, and Strayed the
+	// share that would move between the existing ones, which must be 0.
 	Moved   float64 `json:"moved_if_one_is_added"`
 	Strayed float64 `json:"strayed_if_one_is_added"`
 
 	GB          float64 `json:"master_gb"`          // memory of the largest master
 	Connections int     `json:"master_connections"` // each host to each master
 	CallsPerS   float64 `json:"master_calls_per_s"`
-	Processors  float64 `json:"master_processors"` // that calls keep busy, with the reads of the busiest
+	Processors  float64 `json:"master_processors"` // CPUs that calls keep busy, in the cluster with most reads
 }
 
 const zipfExponent = 0.99
@@ -133,7 +133,7 @@ func newCount(n int) *count {
 	}
 }
 
-// tenant is whose objects are placed. Whose they are makes no difference to the balance.
+// tenant is the tenant of all placed objects. The balance does not depend on it.
 const tenant = "default"
 
 func (c *count) add(key string, weight float64) {
@@ -159,7 +159,7 @@ func (c *count) join(o *count) {
 	c.strayed += o.strayed
 }
 
-// parts is into how many parts the objects are divided; each has a goroutine.
+// parts is how many goroutines place objects, each a part of them.
 const parts = 16
 
 // place places all objects.

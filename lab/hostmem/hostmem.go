@@ -1,11 +1,11 @@
-// Package hostmem is the data plane of simulated hosts: memory of this process
-// that they lend to a store, and blocks that tell whose they are.
+// Package hostmem is the data plane of simulated hosts: memory of this process that
+// they lend to a store, and blocks that identify their object.
 //
-// Whoever puts a block writes the object's id, its key and a checksum over the
-// whole block; whoever reads it checks them. So a range that a cluster gives to
-// two objects shows as wrong bytes.
+// A writer writes the object's id, its key and a checksum over the whole block; a
+// reader checks them. So a range that a cluster gives to two objects shows as wrong
+// bytes.
 //
-// The package knows no cluster and judges nothing: it says what is there.
+// The package knows no cluster and judges nothing: it reports what is in memory.
 package hostmem
 
 import (
@@ -19,12 +19,12 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// stripe is how much memory one lock guards. Writers and readers of one range
-// never meet if the cluster keeps its promises; the locks only make their
-// meeting show as wrong bytes and not as a torn word.
+// stripe is how many bytes one lock guards. If the cluster keeps its promises, a range is
+// never read and written at the same time. The locks only make sure that a conflict shows
+// as wrong bytes, and is no data race.
 const stripe = 64 << 10
 
-// MinBlock is the least size of a block, besides its key.
+// MinBlock is the smallest size of a block without its key, in bytes.
 const MinBlock = 16
 
 // A Host lends one buffer as a segment.
@@ -43,9 +43,9 @@ func (h *Host) Size() uint64 { return uint64(len(h.memory)) }
 // Hosts are the memory of all hosts, by endpoint.
 type Hosts map[string]*Host
 
-// New makes n hosts of size bytes each, named after a prefix and their number.
-// Loads that share a cluster need prefixes of their own: memory at an endpoint
-// that is mounted twice is unmounted.
+// New makes n hosts of size bytes each, named after a prefix and their number. Loads that
+// share a cluster need different prefixes, since a mount unmounts earlier memory at the
+// same endpoint.
 func New(prefix string, n int, size uint64) Hosts {
 	all := make(Hosts, n)
 	for i := range n {
@@ -59,10 +59,10 @@ func New(prefix string, n int, size uint64) Hosts {
 	return all
 }
 
-// Endpoints returns those of all hosts, in order.
+// Endpoints returns the endpoints of all hosts, sorted.
 func (hs Hosts) Endpoints() []string { return slices.Sorted(maps.Keys(hs)) }
 
-// Endpoint returns that of the host of a name.
+// Endpoint returns the endpoint of the host with a name.
 func (hs Hosts) Endpoint(name string) string {
 	for endpoint, h := range hs {
 		if h.Name == name {
@@ -85,8 +85,7 @@ func (hs Hosts) at(endpoint string, address uint64, size int) ([]byte, []sync.RW
 	return h.memory[from : from+uint64(size)], h.locks[from/stripe : (from+uint64(size)-1)/stripe+1], nil
 }
 
-// Write copies a block to where a replica is to be. It fails for a place that no
-// host lends.
+// Write copies a block to the place of a replica. It fails for a place that no host lends.
 func (hs Hosts) Write(endpoint string, address uint64, block []byte) error {
 	memory, locks, err := hs.at(endpoint, address, len(block))
 	if err != nil {
@@ -133,7 +132,7 @@ func Fill(block []byte, id uint64, key string) {
 	binary.LittleEndian.PutUint64(block, xxh3.Hash(block[8:]))
 }
 
-// Check says what is wrong with the bytes of an object's block, "" for nothing.
+// Check returns what is wrong with the bytes of an object's block, "" for nothing.
 // scratch must be as long as the block.
 func Check(block, scratch []byte, id uint64, key string) string {
 	Fill(scratch, id, key)
@@ -147,5 +146,5 @@ func Check(block, scratch []byte, id uint64, key string) string {
 	return fmt.Sprintf("the block of object %d (key %s) holds object %d", id, key, other)
 }
 
-// ID returns the id of the object that a block says it is of.
+// ID returns the object id in a block.
 func ID(block []byte) uint64 { return binary.LittleEndian.Uint64(block[8:]) }

@@ -9,10 +9,9 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// What no single key can show.
+// The checks that need the histories of several keys.
 
-// sharedIDs looks for ids that two reservations were given: an id is never used
-// again.
+// sharedIDs looks for ids that two reservations got. No id may be used twice.
 func sharedIDs(history []Record, t *tally) {
 	given := make(map[client.ObjectID]*Record)
 	for i := range history {
@@ -27,9 +26,9 @@ func sharedIDs(history []Record, t *tally) {
 	}
 }
 
-// wrongCounts looks for removals by pattern whose count cannot be: that report
-// more than there are keys, or less than what nothing else can have removed. Of
-// each key such a removal takes one object at most.
+// wrongCounts looks for removals by pattern with an impossible count: above the number of
+// keys that match, or below the number of objects that nothing else can have removed.
+// Such a removal takes at most one object of each key.
 func wrongCounts(history []Record, keys []*keyHistory, t *tally) {
 	matched, needed := make(map[*Record]uint64), make(map[*Record]uint64)
 	for _, h := range keys {
@@ -56,9 +55,9 @@ func wrongCounts(history []Record, keys []*keyHistory, t *tally) {
 	}
 }
 
-// lowerTerms looks for answers of a lower term to calls that were sent after
-// somebody had an answer of a higher one. Only answers whose term is known
-// exactly are judged: those to probes, and reservations, whose ids have it.
+// lowerTerms looks for answers of a lower term to calls that were sent after some
+// client had got an answer of a higher one. It judges only answers whose exact term is
+// known: those to probes, and reservations, whose ids contain it.
 func lowerTerms(history []Record, t *tally) {
 	type answer struct {
 		at   time.Duration
@@ -86,8 +85,8 @@ func lowerTerms(history []Record, t *tally) {
 	}
 }
 
-// exactTerm returns the term in which an answer was given. Of a client's call
-// that is known of a reservation alone; of others it is the least that it can be.
+// exactTerm returns the term in which an answer was given. Of a client's calls only
+// reservations show it; for the others the result is a lower bound.
 func (r *Record) exactTerm() uint64 {
 	if !r.probe() && r.Call == PutStart && r.ID != 0 {
 		return uint64(metadata.ObjectID(r.ID).Term())

@@ -13,27 +13,27 @@ import (
 
 // A sight is an object that a reader has a lease on.
 type sight struct {
-	client.Object // not its Lease, which a probe cannot make
+	client.Object // without its Lease, which a probe does not have
 	key           string
 	asked         time.Duration
-	ends          time.Duration // the lease; on the load's clock, as asked is
+	ends          time.Duration // end of the lease; like asked, on the load's clock
 }
 
 const (
-	holdEvery = 8    // reads to one lease that is kept to its end
+	holdEvery = 8    // one lease in so many is kept to its end
 	maxHolds  = 4096 // at once
-	// holdMargin is how long before its end a kept lease is looked at.
+	// holdMargin is how long before the end of a kept lease the bytes are read again.
 	holdMargin = 100 * time.Millisecond
 )
 
-// A reader looks at bytes. One goroutine has it.
+// A reader reads and checks bytes. Only one goroutine may use it.
 type reader struct {
 	load           *Load
 	rng            *rand.Rand
 	found, scratch []byte
 }
 
-// newReader returns one with the random choices of one actor of the load.
+// newReader returns a reader whose random choices are those of an actor of the load.
 func newReader(l *Load, actor int) *reader {
 	rng := rand.New(rand.NewPCG(l.config.Seed, uint64(actor)))
 	return &reader{load: l, rng: rng, found: make([]byte, objectSize), scratch: make([]byte, objectSize)}
@@ -63,19 +63,19 @@ func (r *reader) check(s sight) {
 	r.load.looks.Add(1)
 	select {
 	case r.load.asked <- s:
-	default: // owners have enough to do
+	default: // the owners' queue is full
 	}
 	if wrong != "" {
 		r.load.seen.add(A, "asked for at %v, %s", seconds(s.asked), wrong)
 	} else if r.rng.IntN(holdEvery) == 0 {
 		select {
 		case r.load.holds <- s:
-		default: // enough are kept
+		default: // enough leases are kept
 		}
 	}
 }
 
-// recheck looks once more at bytes that were right when the lease began.
+// recheck reads once more the bytes that were right when the lease began.
 func (r *reader) recheck(s sight) {
 	wrong, looked := r.look(s)
 	if !looked {
@@ -87,8 +87,8 @@ func (r *reader) recheck(s sight) {
 	}
 }
 
-// look says what is wrong with an object's bytes, "" for nothing. What was read
-// after the lease had ended counts for nothing: then it has not looked.
+// look returns what is wrong with an object's bytes, "" for nothing. If the lease ended
+// before the reading did, the bytes prove nothing, and looked is false.
 func (r *reader) look(s sight) (wrong string, looked bool) {
 	for _, at := range s.Replicas {
 		switch {
@@ -105,7 +105,7 @@ func (r *reader) look(s sight) (wrong string, looked bool) {
 	return wrong, true
 }
 
-// wrong says what is wrong with a replica's bytes, "" for nothing.
+// wrong returns what is wrong with a replica's bytes, "" for nothing.
 func (r *reader) wrong(at client.Replica, id uint64, key string) string {
 	if err := r.load.hosts.Read(at.Endpoint, at.Address, r.found); err != nil {
 		return err.Error()
@@ -113,8 +113,8 @@ func (r *reader) wrong(at client.Replica, id uint64, key string) string {
 	return hostmem.Check(r.found, r.scratch, id, key)
 }
 
-// holdLeases looks at the bytes of kept leases shortly before each ends, until
-// the context does.
+// holdLeases reads the bytes of each kept lease again shortly before it ends, until the
+// context ends.
 func (l *Load) holdLeases(ctx context.Context) {
 	r := newReader(l, -1)
 	for {
@@ -122,14 +122,14 @@ func (l *Load) holdLeases(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case s := <-l.holds:
-			// All leases are as long, so the next one ends later.
+			// All leases last equally long, so the next one ends later.
 			_ = clock.Sleep(ctx, s.ends-l.Now()-holdMargin)
 			r.recheck(s)
 		}
 	}
 }
 
-// checkHolds looks at what is kept still.
+// checkHolds reads the bytes of all leases that are still kept.
 func (l *Load) checkHolds() {
 	for r := newReader(l, -1); len(l.holds) > 0; {
 		r.recheck(<-l.holds)

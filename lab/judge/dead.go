@@ -7,16 +7,16 @@ import (
 	"github.com/understudy-store/understudy/client"
 )
 
-// A grave says which puts of a key are gone for good, and since when.
+// A grave records which objects of a key are gone for good, and since when.
 type grave struct {
 	since []time.Duration   // ascending
-	upTo  []client.ObjectID // from then on, all ids up to this one
+	upTo  []client.ObjectID // for each time in since: all ids up to this one are gone
 	given map[client.ObjectID]time.Duration
 }
 
-// buried returns what is known of a key's dead. A removal that was acknowledged
-// has ended whatever was reserved before it began, and who is seen under the key
-// has replaced all with lower ids, for ids grow.
+// buried returns the objects of a key that are known to be gone. An acknowledged removal
+// has ended whatever was reserved before it began. An object that is seen under the key
+// has replaced all those with lower ids, since ids grow.
 func (h *keyHistory) buried() grave {
 	type death struct {
 		at   time.Duration
@@ -64,8 +64,8 @@ func (g *grave) dead(id client.ObjectID, when time.Duration) bool {
 	return n > 0 && id <= g.upTo[n-1]
 }
 
-// resurrected looks for objects that are seen after they were gone. It reports
-// whether there are some.
+// resurrected looks for objects that were seen after they were gone, and reports whether
+// there are any.
 func (h *keyHistory) resurrected(g *grave, t *tally) bool {
 	found := false
 	for _, s := range h.steps {

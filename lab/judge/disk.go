@@ -12,23 +12,23 @@ import (
 )
 
 const (
-	// maxFiles is how many objects fit an SSD. The oldest go, and one of them in so many
-	// looks for tasks.
+	// maxFiles is how many objects fit an SSD; the oldest are deleted. Besides, an owner
+	// deletes its oldest one in one of forgetEvery rounds.
 	maxFiles    = 512
 	forgetEvery = 4
-	// One of so many objects is copied to the SSD of its memory's owner.
+	// One object in offloadEvery is copied to the SSD of its memory's owner.
 	offloadEvery = 2
 )
 
-// A disk is the SSD of a host: files by the label of their object's key, as
-// Mooncake's clients have them. A new object takes the place of the one before.
+// A disk is the SSD of a host: files by the label of their object's key, as on Mooncake's
+// clients. A new object of a key replaces the earlier one.
 type disk struct {
 	mu     sync.Mutex // guards all
 	files  map[string][]byte
 	oldest []string // labels; each file is there once
 }
 
-// disksOf are the SSDs of hosts by endpoint.
+// disksOf has the SSDs of hosts by endpoint.
 type disksOf struct {
 	mu sync.Mutex // guards by
 	by map[string]*disk
@@ -45,7 +45,7 @@ func (d *disksOf) open(endpoint string) *disk {
 	return d.by[endpoint]
 }
 
-// lose takes a host's SSD away.
+// lose removes a host's SSD.
 func (d *disksOf) lose(endpoint string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -78,8 +78,8 @@ func (d *disk) write(label string, block []byte) {
 	d.files[label] = slices.Clone(block)
 }
 
-// shrink deletes the oldest file if there are more than so many. It returns its label,
-// empty for none.
+// shrink deletes the oldest file if there are more than most. It returns its label, empty
+// for none.
 func (d *disk) shrink(most int) (gone string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -92,9 +92,9 @@ func (d *disk) shrink(most int) (gone string) {
 	return gone
 }
 
-// wrongFile says what is wrong with a replica on an SSD, "" for nothing. A file that
-// is gone, or of a later object, was changed since the replica was listed; one of an
-// earlier object cannot be.
+// wrongFile returns what is wrong with a replica on an SSD, "" for nothing. If the file is
+// gone, or holds a later object, it changed after the replica was listed, which is allowed.
+// A file with an earlier object is wrong.
 func (r *reader) wrongFile(at client.Replica, id uint64, label string) string {
 	file := r.load.disks.read(at.Endpoint, label)
 	if file == nil || hostmem.ID(file) > id {
@@ -127,7 +127,7 @@ func (o *owner) offload(ctx context.Context) {
 	}
 }
 
-// save copies one object. It reports whether that is done.
+// save copies one object, and reports whether it succeeded.
 func (o *owner) save(ctx context.Context, t client.OffloadTask) bool {
 	began := o.load.Now()
 	list, err := ask(ctx, o, func(g *mooncake.Generation) mooncake.Call[mooncake.Result[metadata.ReplicaList]] {
@@ -154,7 +154,7 @@ func (o *owner) save(ctx context.Context, t client.OffloadTask) bool {
 	return true
 }
 
-// forget deletes the oldest file if there are more than so many, and then reports that.
+// forget deletes the oldest file if there are more than most, and reports that to the cluster.
 func (o *owner) forget(ctx context.Context, most int) {
 	gone := o.disk.shrink(most)
 	if gone == "" {

@@ -18,17 +18,17 @@ import (
 )
 
 const (
-	// etcdTimeout bounds one question to etcd.
+	// etcdTimeout bounds one request to etcd.
 	etcdTimeout = 10 * time.Second
-	// compactions is how many of them may come between finding the oldest
-	// revision and reading from it.
+	// compactions is how often reading may fail because etcd was compacted after the oldest
+	// revision was found.
 	compactions = 5
 )
 
-// judgeJournal reads the journal from the oldest revision that etcd still has to
-// its end: the head must move by one each time, with the records that belong to
-// it, its term must not go back, and no event may be there twice. It returns how
-// many commits it has read.
+// judgeJournal reads the journal from the oldest revision that etcd still has to its
+// end. Each commit must move the head by one and have the records that belong to it, the
+// term must not decrease, and no event may be there twice. It returns how many commits it
+// has read.
 func judgeJournal(ctx context.Context, endpoints []string, layout journal.Layout, t *tally) (commits int, err error) {
 	etcd, err := etcdclient.New(endpoints)
 	if err != nil {
@@ -41,7 +41,7 @@ func judgeJournal(ctx context.Context, endpoints []string, layout journal.Layout
 		return 0, err
 	}
 	if end.Revision == 0 {
-		return 0, nil // nothing was ever written
+		return 0, nil // there never was a journal
 	}
 	for range compactions {
 		from, err := oldest(ctx, etcd, layout)
@@ -52,7 +52,7 @@ func judgeJournal(ctx context.Context, endpoints []string, layout journal.Layout
 			return 0, err
 		}
 		if from.Head.Seq >= end.Head.Seq {
-			return 0, nil // only the end is left
+			return 0, nil // etcd has only the head left
 		}
 		audit := newAudit(end.Head.Seq, from.Head.Term, t)
 		err = r.Read(ctx, from, audit)
@@ -73,13 +73,13 @@ func judgeJournal(ctx context.Context, endpoints []string, layout journal.Layout
 	return 0, fmt.Errorf("reading the journal: it was compacted %d times meanwhile", compactions)
 }
 
-// oldest returns the first position from which the journal can be read. One that was
-// founded anew begins there: the list of its ancestors was written at that moment.
+// oldest returns the first position from which the journal can be read. A journal that was
+// founded anew begins at the revision at which the list of its ancestors was written.
 func oldest(ctx context.Context, etcd *clientv3.Client, layout journal.Layout) (journal.Cursor, error) {
 	ctx, cancel := context.WithTimeout(ctx, etcdTimeout)
 	defer cancel()
-	// A watch from the beginning shows how much of it is gone, or brings the first
-	// event: the head exists.
+	// A watch from revision 1 fails with the oldest revision that etcd has, or else brings
+	// the first event, since the head exists.
 	first := <-etcd.Watch(clientv3.WithRequireLeader(ctx), layout.Head(), clientv3.WithRev(1))
 	founded, err := etcd.Get(ctx, layout.Ancestors())
 	if err != nil {
@@ -105,21 +105,21 @@ func oldest(ctx context.Context, etcd *clientv3.Client, layout journal.Layout) (
 	return from, nil
 }
 
-// errAudited ends the reading where the journal ended when it began.
+// errAudited ends the reading at the head that the journal had when the reading began.
 var errAudited = errors.New("the journal was read to its end")
 
 // An audit follows the journal.
 type audit struct {
 	end      metadata.Seq
 	last     metadata.Seq
-	commits  int // that it has seen
+	commits  int // how many it has seen
 	term     metadata.Term
 	tally    *tally
 	reserved map[metadata.ObjectID]metadata.Seq
 	removed  map[removal]metadata.Seq
 }
 
-// A removal is what an event removes, for whom.
+// A removal is the removal of an object by a request.
 type removal struct {
 	id      metadata.ObjectID
 	request uint64
@@ -134,7 +134,7 @@ func (a *audit) Changed(string) {}
 
 func (a *audit) Founded(journal.Cursor) error { return nil }
 
-// Commit looks at the next commit.
+// Commit checks the next commit.
 func (a *audit) Commit(c *metadata.Commit, at journal.Cursor) error {
 	a.last = c.Seq
 	a.commits++

@@ -21,8 +21,8 @@ func (l *Load) add(r Record) {
 	l.records = append(l.records, r)
 }
 
-// recorded returns what was recorded so far, in the order in which it ended.
-// Nobody writes to it: what is added goes behind it.
+// recorded returns the calls so far, in the order in which they ended. The caller must not
+// change the slice; later calls are appended after it.
 func (l *Load) recorded() []Record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -32,29 +32,28 @@ func (l *Load) recorded() []Record {
 // full reports whether the history has no more room.
 func (l *Load) full() bool { return len(l.recorded()) >= l.config.MaxCalls }
 
-// History returns all that was recorded so far, in the order in which it began.
-// The caller owns it.
+// History returns a copy of the calls so far, in the order in which they began.
 func (l *Load) History() []Record {
 	all := slices.Clone(l.recorded())
 	slices.SortStableFunc(all, func(a, b Record) int { return cmp.Compare(a.Start, b.Start) })
 	return all
 }
 
-// Counts are what became of the calls of clients. Probes do not count.
+// Counts are the outcomes of the clients' calls. Probes do not count.
 type Counts struct {
 	Calls int `json:"calls"`
 	OK    int `json:"ok"`
-	// Failed counts calls that changed nothing, by their error: mostly there was
-	// nothing to do.
+	// Failed counts calls that changed nothing, by their error. Mostly there was nothing to
+	// do.
 	Failed    map[string]int `json:"failed,omitempty"`
 	Ambiguous int            `json:"ambiguous"`
-	// Unanswered are the ambiguous calls, and the failed ones to which the cluster
-	// gave no answer of its own; but for removals by pattern, which are made in parts:
-	// of one that a handover interrupts the cluster itself says that it is ambiguous.
+	// Unanswered counts the ambiguous calls, and the failed ones to which the cluster gave
+	// no answer of its own. It excludes removals by pattern: the cluster makes them in parts,
+	// and itself answers that the outcome is ambiguous if a handover interrupts one.
 	Unanswered int `json:"unanswered"`
 }
 
-// Counts returns what became of the calls so far.
+// Counts returns the outcomes of the calls so far.
 func (l *Load) Counts() Counts {
 	c := Counts{Failed: make(map[string]int)}
 	for _, r := range l.recorded() {
@@ -77,9 +76,9 @@ func (l *Load) Counts() Counts {
 	return c
 }
 
-// Outage returns the longest time without an answer to any client that was not
-// over at a moment of the load's clock: last success to first success. One that
-// lasts still counts up to now, or to the end of the load.
+// Outage returns the longest time from one success of any client to the next, of those
+// that were not over at since, a time of the load's clock. An outage that still lasts
+// counts up to now, or to the end of the load.
 func (l *Load) Outage(since time.Duration) time.Duration {
 	l.mu.Lock()
 	end := l.ended
@@ -107,8 +106,8 @@ func (l *Load) Outage(since time.Duration) time.Duration {
 	return longest
 }
 
-// Save writes the history to history.jsonl in a folder, a record a line, and
-// what else the judge knew of the load to rules.json.
+// Save writes the history to history.jsonl in a folder, one record a line, and the other
+// input of the judge to rules.json.
 func (l *Load) Save(dir string) error {
 	var lines bytes.Buffer
 	out := json.NewEncoder(&lines)
@@ -133,7 +132,7 @@ func (l *Load) Save(dir string) error {
 	return os.WriteFile(filepath.Join(dir, "rules.json"), rules, 0o644)
 }
 
-// rules are what the judge must know beside the history.
+// rules returns what the judge must know besides the history.
 func (l *Load) rules() Rules {
 	l.mu.Lock()
 	defer l.mu.Unlock()

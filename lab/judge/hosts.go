@@ -9,9 +9,9 @@ import (
 	"github.com/understudy-store/understudy/client"
 )
 
-// What a drill does to hosts, which are numbered from 0. One goroutine does it.
+// What a drill does to hosts, which are numbered from 0. Only one goroutine may call these.
 
-// KillHost lets a host die: its owner is silent from now on. Its objects may go,
+// KillHost kills a host: its owner is silent from now on. The cluster may lose its objects,
 // and nothing else.
 func (l *Load) KillHost(number int) {
 	endpoint := l.hostMayLose(number, "dies")
@@ -22,16 +22,16 @@ func (l *Load) KillHost(number int) {
 // HostName returns the name of a host's segment.
 func (l *Load) HostName(number int) string { return l.hosts[l.endpoint(number)].Name }
 
-// UnmountHost has a host take its memory back. Readers and writers of what was there
-// go on with it: the bytes are the same ones still.
+// UnmountHost makes a host unmount its memory. Readers and writers of its objects go on using
+// the bytes, which stay where they are.
 func (l *Load) UnmountHost(ctx context.Context, number int) error {
 	endpoint := l.hostMayLose(number, "takes its memory back")
 	return l.owners[endpoint].UnmountSegment(ctx, l.hosts[endpoint].Segment)
 }
 
-// MountHost has a host lend its memory anew, but for so many bytes at its beginning:
-// under another id, in place of what it overlaps, and as a new process if it was
-// killed. What is put there from then on has to last.
+// MountHost makes a host lend its memory anew, except the first bytes: under another id,
+// replacing the segments that it overlaps, and as a new process if the host was killed.
+// Objects that are put there from then on must not be lost.
 func (l *Load) MountHost(ctx context.Context, number int, except uint64) error {
 	endpoint := l.hostMayLose(number, fmt.Sprintf("lends its memory anew, but for %d bytes", except))
 	if err := l.lend(ctx, endpoint, uuid.New(), except); err != nil {
@@ -68,7 +68,7 @@ func (l *Load) endpoint(number int) string {
 	return endpoints[number%len(endpoints)]
 }
 
-// hostMayLose says that a host's objects may go from now on.
+// hostMayLose records that the cluster may lose a host's objects from now on.
 func (l *Load) hostMayLose(number int, why string) (endpoint string) {
 	endpoint = l.endpoint(number)
 	l.Mark("the host at " + endpoint + " " + why)

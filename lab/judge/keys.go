@@ -12,21 +12,21 @@ import (
 )
 
 const (
-	// A key is given up for a fresh one after so many calls, or mutations without
-	// an answer: what the judge must try out grows with both.
+	// A key is replaced by a fresh one after so many calls, or so many mutations without an
+	// answer, since the work of the judge grows with both.
 	maxKeyCalls     = 1000
 	maxKeyAmbiguous = 3
 	// groupSize is how many keys a removal by pattern is meant for.
 	groupSize = 16
 	// hotShare of the keys gets hotCalls of the calls, so that clients meet.
 	hotShare, hotCalls = 16, 4
-	// One of so many sets of near keys is a group of objects.
+	// One set of near keys in groupedShare is a group of objects.
 	groupedShare = 4
-	// pinnedShare of the keys is pinned hard where there is eviction.
+	// One key in pinnedShare is pinned hard where there is eviction.
 	pinnedShare = 8
 )
 
-// A key is one that clients meet on.
+// A key is a key that several clients use.
 type key struct {
 	name      string
 	slot      int
@@ -36,9 +36,9 @@ type key struct {
 	ambiguous atomic.Int32
 }
 
-// A keyring has the keys in use, and those that were given up.
+// A keyring has the keys in use, and those that were replaced.
 type keyring struct {
-	run   string // no other load has it
+	run   string // unique to this load
 	slots []atomic.Pointer[key]
 	pins  bool
 
@@ -54,9 +54,8 @@ func newKeyring(run string, n int, pins bool) *keyring {
 	return k
 }
 
-// open puts a fresh key into a slot, in the place of an old one. It reports
-// false if that was replaced already. Names end in a slash, so that none is the
-// beginning of another.
+// open puts a fresh key into a slot in place of an old one. It reports false if the old one
+// was replaced already. Names end in a slash, so that none is a prefix of another.
 func (k *keyring) open(slot int, old *key) bool {
 	fresh := &key{slot: slot, pinned: k.pins && slot%pinnedShare == pinnedShare-1}
 	if old != nil {
@@ -89,7 +88,7 @@ func label(tenant, name string) string {
 	return tenant + ":" + name
 }
 
-// unlabel is the reverse.
+// unlabel is the inverse of label.
 func unlabel(label string) (tenant, name string) {
 	if name, other := strings.CutPrefix(label, Tenant+":"); other {
 		return Tenant, name
@@ -97,8 +96,8 @@ func unlabel(label string) (tenant, name string) {
 	return metadata.DefaultTenant, label
 }
 
-// used notes a call. It reports whether the key was given up because of it,
-// which happens once.
+// used counts a call. It reports whether the key must be replaced because of it, which it
+// does once for each key.
 func (k *keyring) used(one *key, ambiguous bool) bool {
 	gone := one.calls.Add(1) == maxKeyCalls
 	if ambiguous {
@@ -107,16 +106,16 @@ func (k *keyring) used(one *key, ambiguous bool) bool {
 	return gone && k.open(one.slot, one)
 }
 
-// has reports whether a key is one of these, which nobody else uses.
+// has reports whether a name is that of a key of this load.
 func (k *keyring) has(name string) bool { return strings.HasPrefix(name, k.run+"/") }
 
-// group returns what the names of all keys begin with that are near one.
+// group returns the common prefix of the keys that are near one.
 func (k *keyring) group(one *key) string {
 	return fmt.Sprintf("%s/%d/", k.run, one.slot/groupSize)
 }
 
-// together returns the group that an object is put in, empty for none: some near keys
-// are leased and evicted as one.
+// together returns the group that a key's objects are put in, empty for none. A group is
+// leased and evicted as one.
 func (k *keyring) together(one *key) string {
 	if one.slot/groupSize%groupedShare != 0 {
 		return ""
@@ -124,14 +123,14 @@ func (k *keyring) together(one *key) string {
 	return k.group(one)
 }
 
-// ever returns all keys that there were.
+// ever returns all keys that were ever used.
 func (k *keyring) ever() []*key {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return slices.Clone(k.all)
 }
 
-// under returns the keys among sorted ones that begin so.
+// under returns those of some sorted keys that have a prefix.
 func under(sorted []string, prefix string) []string {
 	from, _ := slices.BinarySearch(sorted, prefix)
 	to := from

@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// keyTimeout is how long the judge tries to explain one key. Sound histories
-// take milliseconds.
+// keyTimeout is how long the judge tries to explain one key. Correct histories take
+// milliseconds.
 const keyTimeout = 15 * time.Second
 
-// contextSteps is how many calls before one that does not fit are shown.
+// contextSteps is how many calls are shown before one that does not fit.
 const contextSteps = 6
 
 // linearize checks keys on all cores. It returns how many it could not decide.
@@ -50,8 +50,9 @@ func (h *keyHistory) explained() porcupine.CheckResult {
 	return porcupine.CheckOperationsTimeout(h.porcupine(), h.operations(), keyTimeout)
 }
 
-// broken counts a key whose answers nothing explains. If they could be explained
-// without leases, that breaks L; with an acknowledged put lost, D; else V.
+// broken counts a violation for a key whose answers cannot be explained: of L if they could
+// be if leases kept nothing, of D if they could be if acknowledged puts were lost, else of
+// V.
 func (h *keyHistory) broken(t *tally) {
 	unleased := *h
 	unleased.unleased = true
@@ -68,8 +69,8 @@ func (h *keyHistory) broken(t *tally) {
 	}
 }
 
-// neededRemovals returns the removals by pattern without which the answers
-// could not be explained: these have removed something of the key.
+// neededRemovals returns the removals by pattern without which the answers could not be
+// explained. These must have removed an object of the key.
 func (h *keyHistory) neededRemovals() (list []*Record) {
 	for i, s := range h.steps {
 		if s.Call != RemoveRegex || !s.maybe {
@@ -84,7 +85,7 @@ func (h *keyHistory) neededRemovals() (list []*Record) {
 	return list
 }
 
-// operations are the steps in the checker's form.
+// operations returns the steps in the checker's form.
 func (h *keyHistory) operations() []porcupine.Operation {
 	list := make([]porcupine.Operation, 0, len(h.steps)+1)
 	open := false

@@ -20,8 +20,8 @@ import (
 	"github.com/understudy-store/understudy/lab/hostmem"
 )
 
-// A Load is a crowd of recorded clients at work. Its methods may be called at
-// any time, from any goroutine; Stop must be called once.
+// A Load is a number of recorded clients at work. Its methods may be called at any time,
+// from any goroutine, except those on hosts; Stop must be called.
 type Load struct {
 	config  Config
 	speaks  *mooncake.Generation // see Config.generation
@@ -35,38 +35,38 @@ type Load struct {
 	limit   *rate.Limiter
 	holds   chan sight // leases that are kept to their end
 	asked   chan sight // objects that owners are to copy or to move
-	seen    tally      // what was found wrong while it works
+	seen    tally      // violations found while it works
 	did     ownerCounts
 
-	// What the load has read of the hosts' memory under leases that held to the end
-	// of the reading: as soon as the place was known, and on leases that were kept.
-	// Without any, nothing is known of A, or of L.
+	// How often bytes were checked under a lease that held to the end of the reading: as
+	// soon as the place was known (looks), and again at the end of the lease (kept). If one
+	// is 0, A or L, respectively, was not checked.
 	looks, kept atomic.Int64
 
-	// Each context ends with the one before it.
+	// working and watch end with ctx.
 	ctx      context.Context // of all calls
 	cancel   context.CancelFunc
-	working  context.Context // until no more calls are to begin
+	working  context.Context // ends when no more calls must begin
 	endWork  context.CancelFunc
-	watch    context.Context // of probes, and of the holding of leases
+	watch    context.Context // of probes, and of the checks of kept leases
 	unwatch  context.CancelFunc
 	stop     sync.Once
 	running  sync.WaitGroup // workers
-	watching sync.WaitGroup // what runs until watch ends
+	watching sync.WaitGroup // goroutines that run until watch ends
 
 	mu      sync.Mutex // guards what follows
 	records []Record
 	term    uint64 // the highest that a client has seen
 	primary string // its address
-	peers   []peer // that probes ask
+	peers   []peer // nodes that probes ask
 	closed  bool   // no more probes begin
 	losses  []Loss
 	moved   map[client.ObjectID]string // see Rules
-	ended   time.Duration              // when the last call had come back; 0 while it works
+	ended   time.Duration              // when the last call had returned; 0 before
 }
 
-// Start mounts the hosts' memory and begins to work. The work ends with Stop, or
-// with the context.
+// Start mounts the hosts' memory and starts the clients. They work until Stop, or until the
+// context ends.
 //
 // Errors: those of mounting.
 func Start(ctx context.Context, c Config) (*Load, error) {
@@ -116,13 +116,13 @@ func (l *Load) open() error {
 	return nil
 }
 
-// Stop ends the work: it waits for the calls under way, ends the open puts, and
-// looks once more for every key that there was. It takes as long as the cluster
-// takes to answer; past the context, calls are given up. The memory stays
-// mounted until the cluster misses its owners.
+// Stop ends the work: it waits for the calls under way, ends the open puts, and reads every
+// key that was used once more. It takes as long as the cluster takes to answer; if the
+// context ends, it gives up calls. The memory stays mounted until the cluster expires its
+// owners.
 //
-// Errors: of the cluster not answering at the end, or a history that is full.
-// The history is sound in any case.
+// Stop fails if the cluster does not answer at the end, or if the history is full. The
+// history is valid in any case.
 func (l *Load) Stop(ctx context.Context) (err error) {
 	l.stop.Do(func() {
 		unbind := context.AfterFunc(ctx, l.cancel)
@@ -162,7 +162,7 @@ func (l *Load) lookAtAll() error {
 	for _, w := range l.workers {
 		looking.Go(func() (err error) {
 			for k := range keys[w.tenant] {
-				if err == nil { // else it only drains
+				if err == nil { // after an error, only drain the channel
 					err = w.get(k)
 				}
 			}
@@ -193,19 +193,19 @@ func (l *Load) close() {
 	}
 }
 
-// Now returns the time on the load's clock, which is monotonic and goes on while
-// a machine is paused.
+// Now returns the time on the load's clock, which is monotonic and runs also while the
+// machine is suspended.
 func (l *Load) Now() time.Duration { return l.clock() - l.began }
 
-// Mark notes something in the history, for people.
+// Mark records an event in the history, for people.
 func (l *Load) Mark(what string) {
 	now := l.Now()
 	l.add(Record{Call: Mark, Key: what, Start: now, End: now, Outcome: OK})
 }
 
-// MayLose says that from now on the cluster may lose all that it holds, because
-// the drill takes away its last complete node. What it returns is called when
-// the cluster serves again: what is put from then on has to last.
+// MayLose records that from now on the cluster may lose everything, because the drill takes
+// away its last complete node. The drill calls the returned function when the cluster serves
+// again: objects that are put from then on must not be lost.
 func (l *Load) MayLose(why string) (over func()) {
 	l.Mark("all may be lost: " + why)
 	l.mu.Lock()
@@ -220,8 +220,8 @@ func (l *Load) MayLose(why string) (over func()) {
 	}
 }
 
-// lostSince reports whether all may have been lost since a moment: then memory
-// that was reserved before is nobody's to write to.
+// lostSince reports whether everything may have been lost since a time. Then nobody may write
+// to memory that was reserved before.
 func (l *Load) lostSince(when time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -237,12 +237,12 @@ type watcher struct {
 
 // Call notes how many attempts a call has taken.
 func (w *watcher) Call(method string, attempts int, _ errs.Kind, _ time.Duration) {
-	if method != "Ping" && method != "ReMountSegment" { // those run beside the others
-		w.attempts.Store(int64(attempts)) // an owner mounts and unmounts beside its work
+	if method != "Ping" && method != "ReMountSegment" { // these run in the background
+		w.attempts.Store(int64(attempts)) // atomic, since an owner mounts and unmounts while it works
 	}
 }
 
-// LeaderChanged notes a new primary.
+// LeaderChanged records a new primary.
 func (w *watcher) LeaderChanged(leader client.Leader) {
 	for old := w.term.Load(); leader.Term > old && !w.term.CompareAndSwap(old, leader.Term); old = w.term.Load() {
 	}
@@ -254,8 +254,7 @@ func (w *watcher) Remounted(segments int, err error) {
 	w.load.Mark(fmt.Sprintf("%d segments were mounted again: %v", segments, errs.KindOf(err)))
 }
 
-// leader notes a primary that answers. The first client to see it notes it in
-// the history.
+// leader records a primary that answers, in the history if no client saw it before.
 func (l *Load) leader(leader client.Leader) {
 	l.mu.Lock()
 	first := leader.Term > l.term

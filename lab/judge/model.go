@@ -19,17 +19,17 @@ const (
 	absent   status = iota
 	reserved        // a put is under way
 	readable        // a put was ended
-	closed          // the history is over: what had no answer until here did nothing
+	closed          // the history is over: a call without an answer that did not work yet never will
 )
 
 // An alternative is one state that a key may be in.
 type alternative struct {
 	status status
 	id     client.ObjectID // 0 if absent
-	// from is when this can be so at the earliest: what a step without an answer
-	// replaced had to be old enough.
+	// from is the earliest time at which the key can be in this state: what a step without
+	// an answer replaced had to be old enough.
 	from time.Duration
-	// held is until when a lease keeps the object, unless a removal overrides it.
+	// held is when the lease that keeps the object ends; a removal may override it.
 	held time.Duration
 }
 
@@ -43,13 +43,13 @@ func (a alternative) as(status status, id client.ObjectID) alternative {
 	return alternative{status: status, id: id, from: a.from}
 }
 
-// A state is what a key may be in, as far as clients can tell: the alternatives
-// differ by removals that may or may not have hit. They are sorted, and there is
-// one at least.
+// A state is the set of states that a key may be in, as far as clients can tell. The
+// alternatives differ by removals that may or may not have removed something. They are
+// sorted, and there is at least one.
 //
-// Of calls without an answer that do the same (puts that nobody can end, such
-// upserts, and removals), it does not matter which one did its work, so they do it in the
-// order in which they were sent, if at all. The state counts those that did.
+// Some calls without an answer have the same effect: puts that nobody can end, such
+// upserts, and removals. It does not matter which of them worked, so the model lets them
+// work in the order in which they were sent, if at all. The state counts those that did.
 type state struct {
 	may                     []alternative
 	puts, upserts, removals int
@@ -58,30 +58,29 @@ type state struct {
 // A step is one thing that happens to a key.
 type step struct {
 	*Record
-	until   int64 // its end; never for a call without an answer
-	maybe   bool  // it may do its work, or nothing; its answer says no more
+	until   int64 // when it ended; never for a call without an answer
+	maybe   bool  // it may have worked or done nothing: its answer does not tell
 	close   bool  // the history is over
-	ordinal int   // of a put or a removal without an answer, among such
+	ordinal int   // its number among the puts, or removals, without an answer
 }
 
-// never is when a call without an answer is over.
+// never is the end of a call without an answer.
 const never = math.MaxInt64
 
-// A keyModel is what one key does, by the rules.
+// A keyModel is the model of one key under the rules.
 //
-// What may vanish (by eviction, the release of an abandoned put, a loss that the
-// drill allows) stays in the state until an answer shows that it has gone: that
-// is as good as any earlier moment, for what may vanish once may vanish later.
+// An object may vanish by eviction, by the release of an abandoned put, or by a loss that
+// the drill allows. The model keeps it in the state until an answer shows that it is gone.
+// That covers every earlier moment, since an object that may vanish may also vanish later.
 //
-// A call without an answer does its work at some time after it was sent, or
-// never: it is a step that lasts for ever, which works where it can or comes
-// after the end.
+// A call without an answer works at some time after it was sent, or never. So it is a step
+// without an end, which works where it can or comes after the end of the history.
 type keyModel struct {
 	rules    *Rules
 	puts     map[client.ObjectID]*putInfo
-	terms    map[uint64]time.Duration // until when each surely lasted
-	forgets  bool                     // acknowledged puts may vanish: what only this explains breaks D
-	unleased bool                     // leases keep nothing: what only this explains breaks L
+	terms    map[uint64]time.Duration // for each term, until when it certainly lasted
+	forgets  bool                     // acknowledged puts may vanish; answers that need this break D
+	unleased bool                     // leases keep nothing; answers that need this break L
 }
 
 // porcupine returns the model in the checker's form.
@@ -106,8 +105,7 @@ func (m *keyModel) porcupine() porcupine.Model {
 	}
 }
 
-// step returns the state after a step; one without alternatives if the step
-// cannot be.
+// step returns the state after a step; without alternatives if the step is impossible.
 func (m *keyModel) step(before state, s *step) state {
 	next := state{may: make([]alternative, 0, len(before.may)+1), puts: before.puts, upserts: before.upserts, removals: before.removals}
 	over := before.may[0].status == closed
@@ -147,8 +145,9 @@ func (m *keyModel) step(before state, s *step) state {
 	return next
 }
 
-// take counts a call without an answer. It reports false if another one comes
-// first. Puts without request ids are not alike: what one may replace depends on its client.
+// take counts a call without an answer that worked. It reports false if an equal call must
+// come first. Puts without request ids are never equal, since what they may replace depends on
+// their client.
 func (n *state) take(s *step, unnumbered bool) bool {
 	switch {
 	case s.Call == PutStart && !s.Upsert && unnumbered:
@@ -164,7 +163,7 @@ func (n *state) take(s *step, unnumbered bool) bool {
 	return true
 }
 
-// work returns what a mutation makes of a key, if it can do its work there.
+// work returns the alternative after a mutation, and whether the mutation can work there.
 func (m *keyModel) work(a alternative, s *step) (alternative, bool) {
 	switch s.Call {
 	case PutStart:
@@ -186,8 +185,8 @@ func (m *keyModel) work(a alternative, s *step) (alternative, bool) {
 	}
 }
 
-// answer returns what a key is after a call that was answered; it reports false
-// if the answer cannot be.
+// answer returns the alternative after a call with an answer. It reports false if the answer is
+// impossible.
 func (m *keyModel) answer(a alternative, s *step) (alternative, bool) {
 	if s.Outcome == OK {
 		return m.success(a, s)
@@ -213,13 +212,13 @@ func (m *keyModel) answer(a alternative, s *step) (alternative, bool) {
 	case errs.ObjectHasLease: // of a reservation: that of its group
 		return a, a.status != absent
 	case errs.InvalidWrite:
-		return a, a.is(readable, s.ID) // of a revocation that comes too late
+		return a, a.is(readable, s.ID) // the answer to a revocation that comes too late
 	default:
-		return a, true // it says nothing about the key
+		return a, true // the answer shows nothing about the key
 	}
 }
 
-// success is answer for a call that was made.
+// success is answer for a call that succeeded.
 func (m *keyModel) success(a alternative, s *step) (alternative, bool) {
 	switch s.Call {
 	case Get:
@@ -246,14 +245,15 @@ func (m *keyModel) success(a alternative, s *step) (alternative, bool) {
 // named reports whether the call is about one put of the key.
 func (s *step) named() bool { return s.Call == PutEnd || s.Call == PutRevoke }
 
-// vanish returns that nothing is there at a step, if that can be.
+// vanish returns the alternative without an object, and whether the object can have vanished by
+// a step.
 func (m *keyModel) vanish(a alternative, s *step) (alternative, bool) {
 	from := m.goneFrom(a)
 	return alternative{from: max(a.from, from)}, reached(from, s)
 }
 
-// goneFrom returns since when what is there may have vanished, forever if it may
-// not. A cluster that forgets may have lost what it had acknowledged.
+// goneFrom returns the time from which on the object may have vanished; forever if it may not.
+// With forgets, that includes acknowledged objects.
 func (m *keyModel) goneFrom(a alternative) time.Duration {
 	p := m.puts[a.id]
 	switch {
@@ -272,8 +272,8 @@ func (m *keyModel) goneFrom(a alternative) time.Duration {
 	}
 }
 
-// unreadableFrom returns since when nothing but a copy in progress may be left of a readable
-// object, forever if that cannot be.
+// unreadableFrom returns the time from which on a readable object may have only a copy in
+// progress left; forever if that is impossible.
 func (m *keyModel) unreadableFrom(a alternative) time.Duration {
 	p := m.puts[a.id]
 	switch {
@@ -285,8 +285,8 @@ func (m *keyModel) unreadableFrom(a alternative) time.Duration {
 	return m.rules.lostFrom(p)
 }
 
-// leasedTo returns until when the lease of a Get surely keeps its object. The next primary
-// may not know of the lease: it keeps the bytes, and not the object.
+// leasedTo returns until when the lease of a Get certainly keeps its object. The next primary
+// may not know of the lease: then it keeps the bytes, but not the object.
 func (m *keyModel) leasedTo(s *step) time.Duration {
 	p := m.puts[s.ID]
 	if p == nil || m.unleased || m.forgets {
@@ -299,7 +299,7 @@ func (m *keyModel) leasedTo(s *step) time.Duration {
 	return to
 }
 
-// discardFrom returns since when a put may take the place of a reservation.
+// discardFrom returns the time from which on a put may replace a reservation.
 func (m *keyModel) discardFrom(a alternative, s *step) time.Duration {
 	p := m.puts[a.id]
 	switch {
@@ -312,8 +312,8 @@ func (m *keyModel) discardFrom(a alternative, s *step) time.Duration {
 	}
 }
 
-// reached reports whether a step may have been made at some time or later.
+// reached reports whether a step may have taken effect at a time or later.
 func reached(from time.Duration, s *step) bool { return from < forever && from <= s.end() }
 
-// end is when the step is over, which for one without an answer is never.
+// end returns when the step ended; never for one without an answer.
 func (s *step) end() time.Duration { return time.Duration(s.until) }

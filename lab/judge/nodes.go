@@ -20,18 +20,17 @@ import (
 )
 
 const (
-	// settleTime is how long nodes may take to be equal, with nothing to do.
+	// settleTime is how long idle nodes may take until their states are equal.
 	settleTime = 5 * time.Second
-	// askPause is between two rounds of questions, of which each is bounded. A
-	// follower that finds itself different loads a snapshot soon, and then nothing
-	// is to be seen any more.
+	// askPause is the pause between two comparisons, and askTimeout bounds each. A follower
+	// that finds a difference soon loads a snapshot, and then the difference is gone.
 	askPause   = 50 * time.Millisecond
 	askTimeout = time.Second
 	// dumpTimeout bounds the listing of a node's ranges.
 	dumpTimeout = time.Minute
 )
 
-// A Node is one that lives.
+// A Node is a living node.
 type Node struct {
 	Name    string
 	Address string // host:port of its gRPC service
@@ -52,7 +51,7 @@ func dial(address string) (*grpc.ClientConn, error) {
 		}))
 }
 
-// judgeNodes compares the states of nodes, and looks through the ranges of each.
+// judgeNodes compares the states of nodes, and checks the ranges of each.
 func judgeNodes(ctx context.Context, nodes []Node, dead graves, t *tally) error {
 	t.checked(S)
 	var peers []peer
@@ -83,9 +82,8 @@ type digest struct {
 	err error
 }
 
-// digests asks all nodes at once for their digest at a sequence, 0 for their
-// newest. Those whose newest is known to be at that sequence are not asked again:
-// a primary knows no older one.
+// digests asks all nodes at the same time for their digest at a sequence; 0 means their newest.
+// It does not ask nodes again whose newest digest is known to be at that sequence.
 func digests(ctx context.Context, peers []peer, seq uint64, newest []digest) []digest {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -102,8 +100,8 @@ func digests(ctx context.Context, peers []peer, seq uint64, newest []digest) []d
 	return found
 }
 
-// settled asks all nodes for their digest at the newest sequence of any, until
-// all have answered or their time is up.
+// settled asks all nodes for their digest at the newest sequence of any node, until all have
+// answered or settleTime has passed.
 func settled(ctx context.Context, peers []peer) (seq uint64, found []digest) {
 	ctx, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
@@ -120,7 +118,7 @@ func settled(ctx context.Context, peers []peer) (seq uint64, found []digest) {
 	}
 }
 
-// differ looks for nodes whose digest at one sequence is not that of the others.
+// differ looks for nodes whose digest at one sequence differs from the others'.
 func differ(peers []peer, found []digest, t *tally) {
 	first := slices.IndexFunc(found, func(d digest) bool { return d.err == nil })
 	for i, d := range found {
@@ -131,9 +129,9 @@ func differ(peers []peer, found []digest, t *tally) {
 	}
 }
 
-// compareStates compares the newest state of each node with what the others have
-// at that sequence, again and again, until the context ends. Nodes that do not
-// answer, or have no digest of it, are left out.
+// compareStates continuously compares the newest digest of each node with those of the others
+// at the same sequence, until the context ends. It leaves out nodes that do not answer or have
+// no digest at that sequence.
 func (l *Load) compareStates(ctx context.Context) {
 	for clock.Sleep(ctx, askPause) == nil {
 		l.mu.Lock()
@@ -148,8 +146,8 @@ func (l *Load) compareStates(ctx context.Context) {
 	}
 }
 
-// ranges looks through what a node holds. The list of its ranges is of one state only if
-// that did not change meanwhile: else it is taken again.
+// ranges checks the ranges of a node. If the node's state changed during the dump, the list may
+// mix states, so it is taken again.
 func (n peer) ranges(ctx context.Context, dead graves, t *tally) error {
 	ctx, cancel := context.WithTimeout(ctx, dumpTimeout)
 	defer cancel()
@@ -192,7 +190,7 @@ func (n peer) dump(ctx context.Context, run func(*pb.DumpRangesResponse)) error 
 	}
 }
 
-// An inspection gathers the ranges of one node, and looks at them.
+// An inspection collects the ranges of one node, and checks them.
 type inspection struct {
 	node     string
 	sequence uint64
@@ -202,13 +200,13 @@ type inspection struct {
 	byID     map[string]*inspected
 }
 
-// An inspected segment is one with its ranges, in any order.
+// An inspected is a segment with its ranges, in any order.
 type inspected struct {
 	*pb.Segment
 	ranges []*pb.Range
 }
 
-// run gathers some ranges of a segment.
+// run collects some ranges of a segment.
 func (i *inspection) run(m *pb.DumpRangesResponse) {
 	s := i.byID[m.GetSegment().GetId()]
 	if s == nil {
@@ -222,7 +220,7 @@ func (i *inspection) run(m *pb.DumpRangesResponse) {
 	s.ranges = append(s.ranges, m.GetRanges()...)
 }
 
-// judge looks at what was gathered.
+// judge checks what was collected.
 func (i *inspection) judge() {
 	for k, s := range i.segments {
 		for _, o := range i.segments[:k] {
@@ -234,7 +232,7 @@ func (i *inspection) judge() {
 	}
 }
 
-// look looks at the ranges of a segment.
+// look checks the ranges of a segment.
 func (i *inspection) look(s *inspected) {
 	slices.SortFunc(s.ranges, func(a, b *pb.Range) int { return cmp.Compare(a.GetOffset(), b.GetOffset()) })
 	var last *pb.Range

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// ownerEvery is the pause between two looks for tasks.
+	// ownerEvery is how often an owner asks for tasks.
 	ownerEvery = 200 * time.Millisecond
 	// ownerTasks is how many tasks are fetched at once.
 	ownerTasks = 32
@@ -28,17 +28,17 @@ const (
 	disks = 2
 )
 
-// An owner is the process that lends a host's memory, and perhaps an SSD. As
-// Mooncake's own client does, it asks for tasks: to copy and move objects, to copy
-// them to its SSD and back. What comes of that shows to those who read the objects.
-// But for its end, one goroutine has it.
+// An owner is the process that lends a host's memory, and perhaps an SSD. Like Mooncake's
+// own client, it asks for tasks: to copy and move objects, and to copy them to its SSD and
+// back. Readers of the objects check the results. Except for kill, only one goroutine may
+// use it.
 type owner struct {
 	*reader
 	*client.Client
 	host    *hostmem.Host
 	disk    *disk // nil for none
 	conn    *mooncakeclient.Conn
-	at      string // whom conn leads to
+	at      string // the address of conn
 	end     context.CancelFunc
 	running sync.WaitGroup
 }
@@ -63,7 +63,7 @@ func newOwner(l *Load, h *hostmem.Host) (*owner, error) {
 	return o, nil
 }
 
-// kill ends the process. Its SSD is not found again.
+// kill ends the process. The contents of its SSD are lost.
 func (o *owner) kill() {
 	o.end()
 	o.running.Wait()
@@ -71,11 +71,11 @@ func (o *owner) kill() {
 	o.load.disks.lose(o.host.Endpoint)
 }
 
-// work looks for tasks until the context ends.
+// work asks for tasks, and does them, until the context ends.
 func (o *owner) work(ctx context.Context) {
 	mounted := o.disk == nil
 	for clock.Sleep(ctx, ownerEvery) == nil {
-		if !mounted { // it is mounted again by itself if the cluster forgets it
+		if !mounted { // the client mounts it again itself if the cluster forgets it
 			mounted = o.MountLocalDiskSegment(ctx, true) == nil
 		} else if o.disk != nil {
 			o.offload(ctx)
@@ -94,8 +94,8 @@ func (o *owner) hangUp() {
 	}
 }
 
-// ask makes a call of Mooncake's protocol, again and again until somebody answers or
-// the time of a call is up.
+// ask makes a call of Mooncake's protocol, and repeats it until a primary answers or
+// callTimeout has passed.
 func ask[V any](ctx context.Context, o *owner, of func(*mooncake.Generation) mooncake.Call[mooncake.Result[V]], a mooncake.Args) (V, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -120,7 +120,7 @@ func ask[V any](ctx context.Context, o *owner, of func(*mooncake.Generation) moo
 	}
 }
 
-// dial connects to the primary that clients have found last.
+// dial connects to the newest primary that clients have found.
 func (o *owner) dial(ctx context.Context) error {
 	o.load.mu.Lock()
 	address := o.load.primary
@@ -140,7 +140,7 @@ func (o *owner) dial(ctx context.Context) error {
 	return err
 }
 
-// createTask asks for a copy or a move of an object that was read just now.
+// createTask requests a copy or a move of an object that was just read.
 func (o *owner) createTask(ctx context.Context) {
 	var s sight
 	select {
@@ -162,7 +162,7 @@ func (o *owner) createTask(ctx context.Context) {
 	_, _ = ask(ctx, o, of, a)
 }
 
-// anyTenant is the default tenant, or sometimes the other one.
+// anyTenant returns the default tenant, or sometimes the other one.
 func (r *reader) anyTenant() string {
 	if r.rng.IntN(clientsPer) == 0 && r.load.tenants() {
 		return Tenant
@@ -170,7 +170,7 @@ func (r *reader) anyTenant() string {
 	return metadata.DefaultTenant
 }
 
-// A transfer is what a task asks for, as its payload has it.
+// A transfer is the payload of a task to copy or move an object.
 type transfer struct {
 	Tenant  string `json:"tenant_id"`
 	Key     string
@@ -196,13 +196,13 @@ func (o *owner) transfers(ctx context.Context) {
 	}
 }
 
-// done is ask for a call that returns nothing.
+// done is ask for a call without a result.
 func (o *owner) done(ctx context.Context, of func(*mooncake.Generation) mooncake.Call[mooncake.Done], a mooncake.Args) error {
 	_, err := ask(ctx, o, of, a)
 	return err
 }
 
-// transfer copies or moves an object. It reports whether that is done.
+// transfer copies or moves an object, and reports whether it succeeded.
 func (o *owner) transfer(ctx context.Context, what transfer, move bool) bool {
 	began, a := o.load.Now(), mooncake.Args{Key: what.Key, Tenant: what.Tenant, SegmentName: what.Source, Target: what.Target, Targets: what.Targets}
 	end := func(g *mooncake.Generation) mooncake.Call[mooncake.Done] { return g.CopyEnd }
@@ -221,7 +221,7 @@ func (o *owner) transfer(ctx context.Context, what transfer, move bool) bool {
 		plan, err = ask(ctx, o, func(g *mooncake.Generation) mooncake.Call[mooncake.Result[mooncake.CopyPlan]] { return g.CopyStart }, a)
 	}
 	if err != nil {
-		_ = o.done(ctx, revoke, a) // a start may have been made whose answer was lost
+		_ = o.done(ctx, revoke, a) // the start may have worked although its answer was lost
 		return false
 	}
 	id := client.ObjectID(plan.Source.ID)
@@ -244,7 +244,7 @@ func (o *owner) transfer(ctx context.Context, what transfer, move bool) bool {
 		}
 		return err == nil
 	}
-	o.load.movedTo(id, "") // until the answer says more
+	o.load.movedTo(id, "") // unknown until there is an answer
 	if err = o.done(ctx, end, a); err == nil {
 		o.load.did.moves.Add(1)
 		o.load.movedTo(id, o.load.hosts.Endpoint(what.Target))
@@ -259,17 +259,17 @@ func (o *owner) fill(at metadata.Descriptor, block []byte) {
 	}
 }
 
-// movedTo notes where an object was moved.
+// movedTo records where an object was moved.
 func (l *Load) movedTo(id client.ObjectID, endpoint string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.moved[id] = endpoint
 }
 
-// ownerCounts count what owners have done.
+// ownerCounts counts the tasks that owners have done.
 type ownerCounts struct{ copies, moves, offloads, diskReads, diskEvictions, promotions atomic.Int64 }
 
-// OwnerCounts returns how often owners have done what they were asked for.
+// OwnerCounts returns how many tasks of each kind owners have done.
 func (l *Load) OwnerCounts() map[string]int64 {
 	return map[string]int64{
 		"copies": l.did.copies.Load(), "moves": l.did.moves.Load(), "offloads": l.did.offloads.Load(),

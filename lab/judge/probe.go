@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// maxProbes is how many nodes are asked, so that a drill which starts nodes
-	// again and again at new addresses does not ask all of them for ever.
+	// maxProbes is how many nodes are probed at most. A drill that restarts nodes at new
+	// addresses would otherwise probe more and more.
 	maxProbes = 32
-	// probeTimeout bounds one question. A node that was stopped, and wakes, finds
-	// one that is at most so old.
+	// probeTimeout bounds one probe. So a node that was stopped and resumes finds no older
+	// one.
 	probeTimeout = 2 * time.Second
 )
 
-// A probe asks one node for objects, again and again, whoever is primary: so it
-// gets what a replaced primary would answer to a client that has not noticed.
+// A probe continuously asks one node for objects, whether it is primary or not. So it gets
+// the answers that a replaced primary would give to a client that has not noticed.
 type probe struct {
 	*reader
 	number  int // from -1 down
@@ -29,8 +29,8 @@ type probe struct {
 	service pb.ObjectServiceClient
 }
 
-// probe begins to ask the node at an address, until the load ends. An address
-// that is asked already, or cannot be, is left alone.
+// probe starts to probe the node at an address, until the load ends. It ignores an address
+// that is already probed, or cannot be.
 func (l *Load) probe(address string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,8 +54,7 @@ func (l *Load) probe(address string) {
 	})
 }
 
-// ask asks for one key. What is no answer of a primary is not recorded: there
-// would be no end of it.
+// ask asks for one key. It records only answers of a primary, to keep the history short.
 func (p *probe) ask(ctx context.Context) {
 	k := p.load.ring.pick(p.rng)
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)

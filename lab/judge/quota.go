@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// A hold is a time in which an object surely was in memory.
+// A hold is a time in which an object certainly was in memory.
 type hold struct {
 	from, to time.Duration
 	size     uint64
 }
 
-// overQuota looks for moments at which objects of Tenant surely took more memory than
-// its quota: reservations that were not ended yet, and objects under a lease. What is
-// copied counts once.
+// overQuota looks for moments at which objects of Tenant certainly took more memory than its
+// quota: reservations that were not ended yet, and objects under a lease. An object counts
+// once, however many copies it has.
 func overQuota(keys []*keyHistory, rules *Rules, t *tally) {
 	if rules.Quota == 0 {
 		return
@@ -46,7 +46,7 @@ func overQuota(keys []*keyHistory, rules *Rules, t *tally) {
 	}
 }
 
-// lastAnswers returns until when each term surely lasted: just behind its last answer.
+// lastAnswers returns until when each term certainly lasted: just after its last answer.
 func lastAnswers(keys []*keyHistory) map[uint64]time.Duration {
 	last := make(map[uint64]time.Duration)
 	for _, h := range keys {
@@ -59,9 +59,8 @@ func lastAnswers(keys []*keyHistory) map[uint64]time.Duration {
 	return last
 }
 
-// holds returns when objects of a key surely were in memory, in the order of time. A
-// call that may have changed something ends what is known when it is sent, and nothing
-// is known until its end.
+// holds returns the times in which objects of a key certainly were in memory, in order.
+// Nothing is certain from the sending of a call that may have changed something to its end.
 func (h *keyHistory) holds(terms map[uint64]time.Duration) []hold {
 	next := make([]time.Duration, len(h.steps)) // when the next such call was sent
 	at := forever
@@ -71,10 +70,10 @@ func (h *keyHistory) holds(terms map[uint64]time.Duration) []hold {
 		}
 	}
 	var all []hold
-	changing := time.Duration(-1) // until then those that were sent before may work
+	changing := time.Duration(-1) // until then, earlier calls may still take effect
 	for i, s := range h.steps {
 		one := hold{from: s.End, to: min(s.surely(h.rules), next[i]), size: s.Size}
-		if s.Call == Get { // the next primary may not know of the lease: it keeps the bytes, and not the object
+		if s.Call == Get { // the next primary may not know of the lease: it keeps the bytes, but not the object
 			one.to = min(one.to, terms[s.Term])
 		}
 		if s.Outcome == OK && changing < s.Start && one.from < one.to {
@@ -90,7 +89,7 @@ func (h *keyHistory) holds(terms map[uint64]time.Duration) []hold {
 // changes reports whether a step may have changed what is under the key.
 func (s *step) changes() bool { return s.Call.mutates() && s.Outcome != Failed }
 
-// surely returns until when the object of a step is in memory if nobody changes that.
+// surely returns until when the object of a step is in memory if no later call changes that.
 func (s *step) surely(rules *Rules) time.Duration {
 	one := &putInfo{start: s.Start}
 	switch s.Call {
@@ -103,7 +102,7 @@ func (s *step) surely(rules *Rules) time.Duration {
 	}
 }
 
-// apart makes one of what overlaps: at no time a key has two objects.
+// apart joins holds that overlap, since a key has at most one object at any time.
 func apart(all []hold) (joined []hold) {
 	slices.SortFunc(all, func(a, b hold) int { return cmp.Compare(a.from, b.from) })
 	for _, one := range all {

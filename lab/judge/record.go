@@ -9,11 +9,11 @@ import (
 	"github.com/understudy-store/understudy/errs"
 )
 
-// A Call is what a client asked for.
+// A Call is the kind of a client's call.
 type Call string
 
-// The calls. Mark is none: it notes what a drill did, or that a new primary was
-// seen.
+// The calls. Mark is not a call: it records what a drill did, or that a client saw a new
+// primary.
 const (
 	PutStart    Call = "put_start"
 	PutEnd      Call = "put_end"
@@ -29,11 +29,11 @@ const (
 // mutates reports whether a call changes something.
 func (c Call) mutates() bool { return c != Get && c != Exist && c != Mark }
 
-// An Outcome is what a client knows of what came of a call.
+// An Outcome is the outcome of a call, as far as its client knows.
 type Outcome string
 
-// The outcomes. A call that has failed has changed nothing; an ambiguous one may
-// have changed something, or will.
+// The outcomes. A failed call has changed nothing. An ambiguous one may have changed
+// something, or may still do so.
 const (
 	OK        Outcome = "ok"
 	Failed    Outcome = "failed"
@@ -44,33 +44,33 @@ const (
 type Record struct {
 	Call    Call          `json:"call"`
 	Client  int           `json:"client"` // from 0; probes count down from -1
-	Key     string        `json:"key"`    // of RemoveRegex: what its keys begin with; of Mark: what happened
+	Key     string        `json:"key"`    // of RemoveRegex: the prefix of its keys; of Mark: what happened
 	Start   time.Duration `json:"start_ns"`
 	End     time.Duration `json:"end_ns"`
 	Outcome Outcome       `json:"outcome"`
 	Kind    errs.Kind     `json:"-"`                // why it failed, errs.OK if it did not
 	Answer  string        `json:"answer,omitempty"` // the name of Kind, in a saved history
-	// ID is the object: what PutStart and Get were given, what PutEnd and
-	// PutRevoke have named.
+	// ID is the id of the object: the one that PutStart or Get returned, or that PutEnd or
+	// PutRevoke named.
 	ID     client.ObjectID `json:"id,string,omitempty"`
 	Size   uint64          `json:"size,omitempty"`   // of the object, in bytes
 	Exists bool            `json:"exists,omitempty"` // of Exist
-	// Leased is until when a Get has a lease on memory, 0 if nothing is there.
+	// Leased is when the lease of a Get on memory ends; 0 if no replica is in memory.
 	Leased time.Duration `json:"leased_ns,omitempty"`
 	Count  uint64        `json:"removed,omitempty"` // of RemoveRegex
 	// Exact says that the pattern of a RemoveRegex was that one key.
 	Exact bool `json:"exact,omitempty"`
-	// Term is that of a probe's answer. Of a client's call it is the highest that
-	// the client knew of before, so the answer's is not lower.
+	// Term is the term of a probe's answer. For a client's call it is the highest term that
+	// the client knew before, so that of the answer is not lower.
 	Term     uint64 `json:"term,omitempty"`
-	Attempts int    `json:"attempts,omitempty"` // that the client made
-	Node     string `json:"node,omitempty"`     // whom a probe asked
+	Attempts int    `json:"attempts,omitempty"` // how many attempts the client made
+	Node     string `json:"node,omitempty"`     // the node that a probe asked
 	Host     string `json:"host,omitempty"`     // of PutStart: the endpoint that lends the memory
 	Pinned   bool   `json:"pinned,omitempty"`   // of PutStart: pinned hard, so never evicted
 	Upsert   bool   `json:"upsert,omitempty"`   // of PutStart: replaces whatever is under the key
 }
 
-// answered reports whether the cluster itself has answered.
+// answered reports whether the primary itself answered.
 func (r *Record) answered() bool {
 	return r.Outcome == OK || r.Outcome == Failed && r.Kind != errs.Unavailable && r.Kind != errs.NotLeader && r.Kind != errs.Unresolved
 }
@@ -78,7 +78,7 @@ func (r *Record) answered() bool {
 // probe reports whether a probe made the call.
 func (r *Record) probe() bool { return r.Client < 0 }
 
-// settle fills in what an error, or none, says of the outcome.
+// settle fills in the outcome that follows from an error, nil for success.
 func (r *Record) settle(err error) {
 	r.Kind = errs.KindOf(err)
 	switch {
@@ -91,9 +91,8 @@ func (r *Record) settle(err error) {
 	}
 }
 
-// changedNothing reports whether a mutation's error says that it was not made.
-// A removal by pattern is made in parts, so only a pattern that was refused is
-// sure to have removed nothing.
+// changedNothing reports whether a mutation's error proves that it changed nothing. A removal
+// by pattern is made in parts, so only a refused pattern proves that.
 func (r *Record) changedNothing() bool {
 	switch r.Kind {
 	case errs.Unresolved, errs.Internal, errs.InvalidVersion:
@@ -101,13 +100,13 @@ func (r *Record) changedNothing() bool {
 	case errs.InvalidParams, errs.NotSupported:
 		return true
 	case errs.ObjectNotFound:
-		return r.Call != PutStart && r.Call != RemoveRegex // a put that was made, and replaced before its answer came
+		return r.Call != PutStart && r.Call != RemoveRegex // the put may have been made, and replaced before its answer came
 	default:
 		return r.Call != RemoveRegex
 	}
 }
 
-// String is a record in one line, for people.
+// String returns the record in one line, for people.
 func (r *Record) String() string {
 	if r.Call == Mark {
 		return fmt.Sprintf("%v: %s", seconds(r.End), r.Key)

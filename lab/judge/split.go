@@ -16,12 +16,12 @@ import (
 type keyHistory struct {
 	keyModel
 	key    string
-	steps  []*step   // by their start; only those that say or do something
+	steps  []*step   // by their start; only those that show or may change something
 	needed []*Record // removals by pattern that have removed something
 }
 
-// split takes a history apart by keys, which it returns in order. Calls that
-// tell nothing about a key are left out.
+// split divides a history by keys, and returns them in order. It leaves out calls that show
+// nothing about a key.
 func split(history []Record, rules *Rules) []*keyHistory {
 	names, terms := make(map[string]*keyHistory), lastProbes(history)
 	for i := range history {
@@ -53,8 +53,8 @@ func split(history []Record, rules *Rules) []*keyHistory {
 	return all
 }
 
-// lastProbes returns until when each term surely lasted: of a client's call it is only known
-// that its term is no lower, so probes say that.
+// lastProbes returns until when each term certainly lasted, by its last answer to a probe. For
+// a client's call only a lower bound of the term is known.
 func lastProbes(history []Record) map[uint64]time.Duration {
 	last := make(map[uint64]time.Duration)
 	for i := range history {
@@ -65,7 +65,7 @@ func lastProbes(history []Record) map[uint64]time.Duration {
 	return last
 }
 
-// number counts the puts, the upserts and the removals without an answer.
+// number numbers the puts, the upserts and the removals without an answer.
 func (h *keyHistory) number() {
 	puts, upserts, removals := 0, 0, 0
 	for _, s := range h.steps {
@@ -99,7 +99,7 @@ func (h *keyHistory) add(r *Record) {
 			s.Record = h.unknownPut(r)
 		}
 	case r.Call == RemoveRegex && (r.Outcome == Failed || r.Count == 0):
-		return // what it skips it does not report
+		return // it does not report what it skips
 	case r.Call == RemoveRegex && !r.Exact:
 		s.maybe = true
 	case r.Call == PutEnd && (r.Kind == errs.ObjectNotFound || r.Kind == errs.IllegalClient) && r.Attempts > 1:
@@ -118,7 +118,7 @@ func (h *keyHistory) add(r *Record) {
 	h.steps = append(h.steps, s)
 }
 
-// metered reports whether the key is that of the tenant with a quota.
+// metered reports whether the key belongs to the tenant with a quota.
 func (h *keyHistory) metered() bool { return strings.HasPrefix(h.key, label(Tenant, "")) }
 
 // unknownPut gives a PutStart without an answer an id that no other put has. Its

@@ -29,7 +29,7 @@ type tally struct {
 	examples map[string][]string
 }
 
-// note counts so many violations, perhaps none: then the promise was checked.
+// note counts n violations of a promise; 0 records that the promise was checked.
 func (t *tally) note(promise string, n int, examples ...string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -11,26 +11,26 @@ import (
 // A Verdict is what the judge found.
 type Verdict struct {
 	OK bool `json:"ok"`
-	// Violations has the letter of each promise that was checked, with how many
-	// times it was seen broken.
+	// Violations has the number of violations of each promise that was checked, by its
+	// letter.
 	Violations map[string]int `json:"violations"`
 	Examples   []string       `json:"examples,omitempty"` // some for each, several lines long
 	Keys       int            `json:"keys"`
 	Calls      int            `json:"calls"`
-	// Undecided counts keys whose history was too entangled to be decided in
-	// time. Such a verdict is not OK: it says nothing.
+	// Undecided counts keys whose history was too complex to be decided in time. A verdict
+	// with such keys is not OK.
 	Undecided int `json:"undecided,omitempty"`
-	// Looks counts how often clients and probes have read bytes under a lease,
-	// Kept the leases under which bytes were read once more at their end. A and L
-	// are checked only if it was done at all.
+	// Looks counts how often clients and probes read bytes under a lease. Kept counts the
+	// leases at whose end bytes were read once more. If Looks is 0, A was not checked; if
+	// Kept is 0, L was not.
 	Looks int `json:"looks"`
 	Kept  int `json:"kept"`
-	// Commits counts those of the journal that etcd still had, and that were read.
+	// Commits counts the commits of the journal that etcd still had and the judge read.
 	Commits int `json:"commits"`
 }
 
-// judgeHistory decides what a history alone can show: D, X, V, F and Q. It returns a
-// verdict without its counts, these, and by key what must not be seen any more.
+// judgeHistory decides what a history alone can show: D, X, V, F and Q. It returns a verdict
+// without its counts, the counts, and by key the objects that must not be seen any more.
 //
 // Errors: the context's.
 func judgeHistory(ctx context.Context, history []Record, rules *Rules) (v Verdict, t *tally, dead graves, err error) {
@@ -50,7 +50,7 @@ func judgeHistory(ctx context.Context, history []Record, rules *Rules) (v Verdic
 	for _, h := range keys {
 		g := h.buried()
 		dead[h.key] = g
-		if !h.resurrected(&g, t) { // else it is known what is wrong with it
+		if !h.resurrected(&g, t) { // if it is true, the key's violation is counted already
 			rest = append(rest, h)
 		}
 	}
@@ -59,7 +59,7 @@ func judgeHistory(ctx context.Context, history []Record, rules *Rules) (v Verdic
 	return v, t, dead, err
 }
 
-// graves are the dead of all keys.
+// graves has the grave of each key.
 type graves map[string]grave
 
 // has reports whether an object of a key is known to be gone for good.
@@ -68,12 +68,12 @@ func (g graves) has(key string, id client.ObjectID) bool {
 	return ok && one.dead(id, forever)
 }
 
-// Judge decides what clients saw, and looks at the nodes that live and at etcd
-// from outside: each node's ranges, the digests of all at one sequence, the
-// journal as far as etcd has it. Without nodes, or without etcd, it leaves out
-// what they would show. The load must have been stopped.
+// Judge judges what clients saw. It also checks the living nodes and etcd from outside:
+// each node's ranges, the digests of all nodes at one sequence, and the journal as far as
+// etcd has it. Without nodes, or without etcd, it skips those checks. The load must have
+// been stopped.
 //
-// Errors: of the context, or of etcd not answering. That a node does not answer
+// Judge fails if the context ends, or if etcd does not answer. A node that does not answer
 // is a violation of S.
 func (l *Load) Judge(ctx context.Context, nodes []Node, etcd []string, layout journal.Layout) (Verdict, error) {
 	l.mu.Lock()
@@ -107,10 +107,9 @@ func (l *Load) Judge(ctx context.Context, nodes []Node, etcd []string, layout jo
 	return t.verdict(v), nil
 }
 
-// Compare looks at nodes alone, without a load: their digests at one sequence,
-// and the ranges of each.
+// Compare checks nodes without a load: their digests at one sequence, and the ranges of each.
 //
-// Errors: the context's. That a node does not answer is a violation of S.
+// Compare fails if the context ends. A node that does not answer is a violation of S.
 func Compare(ctx context.Context, nodes []Node) (Verdict, error) {
 	t := new(tally)
 	t.checked(A)

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// maxOpen is how many puts a client leaves open while it goes on, so that a
-	// failover finds some.
+	// maxOpen is how many puts a client leaves open while it makes other calls, so that some
+	// are open at a failover.
 	maxOpen = 4
-	// One put of so many is left open, one is revoked.
+	// One put in openEvery is left open, one in revokeEvery is revoked.
 	openEvery, revokeEvery = 3, 32
-	// One removal by pattern of so many is for a single key: its count shows
-	// what it did.
+	// One removal by pattern in exactEvery is for a single key, so that its count shows what
+	// it did.
 	exactEvery = 2
 	// failPause is how long a client waits after a call that nobody answered.
 	failPause = 10 * time.Millisecond
@@ -36,7 +36,7 @@ type worker struct {
 	open   []put // oldest first
 }
 
-// A put is one that its client has not ended yet.
+// A put is a put that its client has not ended yet.
 type put struct {
 	client.Reservation
 	key     *key
@@ -66,12 +66,11 @@ func (w *worker) work() {
 		}
 	}
 	for len(w.open) > 0 && w.load.ctx.Err() == nil {
-		_ = w.end(0) // what came of it is recorded
+		_ = w.end(0) // the outcome is recorded
 	}
 }
 
-// operate does one thing of the mix. An error means that the cluster did not
-// answer.
+// operate makes one random call of the mix. An error means that the cluster did not answer.
 func (w *worker) operate() error {
 	k, n := w.load.ring.pick(w.rng), w.rng.IntN(100)
 	for _, one := range []struct {
@@ -93,8 +92,8 @@ func (w *worker) operate() error {
 	return nil
 }
 
-// call makes a call and records it. What f fills in is part of the record. It
-// returns the record, and an error if the cluster did not answer.
+// call makes a call and records it, with what f fills in. It returns the record, and an error
+// if the cluster did not answer.
 func (w *worker) call(k *key, r Record, f func(ctx context.Context, r *Record) error) (Record, error) {
 	ctx, cancel := context.WithTimeout(w.load.ctx, callTimeout)
 	defer cancel()
@@ -119,11 +118,11 @@ func (w *worker) call(k *key, r Record, f func(ctx context.Context, r *Record) e
 	return r, err
 }
 
-// put begins a put, and mostly ends it. A put is a PutStart and, at once or
-// somewhat later, its PutEnd or PutRevoke.
+// put begins a put, and mostly ends it at once. A put is a PutStart and, at once or later, its
+// PutEnd or PutRevoke.
 func (w *worker) put(k *key) error { return w.begin(k, false) }
 
-// upsert is put in the place of whatever is under the key.
+// upsert is put, but replaces whatever is under the key.
 func (w *worker) upsert(k *key) error { return w.begin(k, !w.load.config.Old) }
 
 // label names a key of the worker's tenant.
@@ -153,7 +152,7 @@ func (w *worker) begin(k *key, upsert bool) error {
 	if r.Outcome != OK {
 		return err
 	}
-	if w.rng.IntN(2) == 0 { // the others are late writers
+	if w.rng.IntN(2) == 0 { // the others write just before they end the put
 		w.write(&p)
 	}
 	w.open = append(w.open, p)
@@ -168,8 +167,8 @@ func (w *worker) begin(k *key, upsert bool) error {
 	return nil
 }
 
-// end writes what is not written yet, and ends an open put or gives it up. What
-// was written before must not have changed.
+// end writes the bytes of an open put, and ends or revokes it. Bytes that were written before
+// must not have changed.
 func (w *worker) end(i int) error {
 	p := w.open[i]
 	w.open = slices.Delete(w.open, i, i+1)
@@ -190,11 +189,11 @@ func (w *worker) end(i int) error {
 	return err
 }
 
-// write puts an object's bytes where its reservation says, unless that may have
-// been lost.
+// write writes an object's bytes to the memory of its reservation, unless the reservation may
+// have been lost.
 func (w *worker) write(p *put) {
 	if w.load.lostSince(p.started) {
-		return // nobody keeps the memory for this put any more
+		return // the memory may belong to others
 	}
 	hostmem.Fill(w.block, uint64(p.ID), label(w.tenant, p.Key))
 	for _, at := range p.Replicas {
@@ -205,8 +204,8 @@ func (w *worker) write(p *put) {
 	p.written = true
 }
 
-// checkOwn looks at what its writer wrote into a reservation: nobody else may
-// have written there.
+// checkOwn checks the bytes that this writer wrote to a reservation: nobody else may have
+// written there.
 func (w *worker) checkOwn(p *put) {
 	if w.load.lostSince(p.started) || w.load.Now()-p.started > releaseTimeout {
 		return
@@ -251,7 +250,7 @@ func (w *worker) remove(k *key) error {
 	return err
 }
 
-// removeForce takes a lease and removes the object in spite of it.
+// removeForce takes a lease, and removes the object despite it.
 func (w *worker) removeForce(k *key) error {
 	if err := w.get(k); err != nil {
 		return err

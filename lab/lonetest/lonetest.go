@@ -1,6 +1,6 @@
-// Package lonetest builds a primary for tests: a real store, queue and writer.
-// Its journal is one follower, which applies each commit from its encoding, as a
-// standby does, and must come to the same digest.
+// Package lonetest builds a primary for tests: a real store, queue and writer. Its journal
+// is one follower, which decodes and applies each commit, as a standby does, and must get
+// the same digest.
 package lonetest
 
 import (
@@ -19,11 +19,11 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// A Primary is a store with a writer that runs until the test ends. Its clock
-// stands still but for Pass.
+// A Primary is a store with a writer that runs until the test ends. Its clock moves only
+// with Pass and Idle.
 type Primary struct {
 	Store *metadata.Store
-	// Follower has applied what the writer has appended; in benchmarks nothing.
+	// Follower has applied all commits of the writer; in benchmarks none.
 	Follower *metadata.Store
 	Queue    *journal.Queue
 	Leases   *leasesync.Leases // without their loop
@@ -67,7 +67,7 @@ func Start(t testing.TB, opts metadata.Options, params metadata.Params, size uin
 	return p
 }
 
-// Append has the follower apply a commit from its encoding.
+// Append decodes a commit and applies it to the follower.
 func (p *Primary) Append(_ context.Context, c *journal.Sealed) error {
 	commit := &metadata.Commit{Seq: c.Head.Seq, Term: c.Head.Term, Time: c.Head.Time}
 	for stream, record := range c.Records {
@@ -99,14 +99,14 @@ func Leases(store *metadata.Store) *leasesync.Leases {
 // Now returns the cluster time.
 func (p *Primary) Now() metadata.Time { return metadata.Time(p.now.Load()) }
 
-// Pass lets time pass, and a commit that changes nothing.
+// Pass lets time pass, and then makes a commit without changes.
 func (p *Primary) Pass(d time.Duration) {
 	p.t.Helper()
 	p.now.Add(d.Milliseconds())
 	p.Commit(leasesync.NewFiller())
 }
 
-// Idle lets time pass, without a commit but for the writer's heartbeats.
+// Idle lets time pass, with no commits except the writer's heartbeats.
 func (p *Primary) Idle(d time.Duration) { p.now.Add(d.Milliseconds()) }
 
 // Commit commits changes.
@@ -199,7 +199,7 @@ func (p *Primary) Scan() {
 	}
 }
 
-// Alive returns how many of the objects are there.
+// Alive returns how many of the objects exist.
 func (p *Primary) Alive(keys ...string) (n int) {
 	for _, key := range keys {
 		if _, err := p.Store.Inspect(metadata.DefaultTenant, key); err == nil {

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// modulePath is the one whose source is patched.
+// modulePath is the module whose source is patched.
 const modulePath = "github.com/understudy-store/understudy"
 
 // ErrNoSource says that there is nothing to build from.
@@ -37,7 +37,7 @@ func Source(ctx context.Context) (string, error) {
 // concurrent use.
 type Builder struct {
 	root, dir string
-	built     map[string]string // executables by what they are
+	built     map[string]string // executables by what they were built from
 }
 
 // NewBuilder makes a builder. It must be closed.
@@ -53,8 +53,7 @@ func NewBuilder(ctx context.Context) (*Builder, error) {
 // Close removes all that was built.
 func (b *Builder) Close() error { return os.RemoveAll(b.dir) }
 
-// Lab builds the laboratory's program, with some patches in it, and returns
-// where it is.
+// Lab builds the laboratory's program with some patches, and returns its path.
 func (b *Builder) Lab(ctx context.Context, names ...string) (string, error) {
 	return b.build(ctx, names, "build", "./cmd/lab")
 }
@@ -102,8 +101,8 @@ func (b *Builder) run(ctx context.Context, name string, args []string) error {
 	return nil
 }
 
-// writeOverlay writes the patched files into a folder, and the file for
-// -overlay, whose path it returns with the packages that are changed.
+// writeOverlay writes the patched files and the file for -overlay into a folder. It returns
+// the path of that file, and the packages that change.
 func writeOverlay(root, dir string, names []string) (overlay string, packages []string, err error) {
 	changed, err := Apply(root, names...)
 	if err != nil {
@@ -130,8 +129,7 @@ func writeOverlay(root, dir string, names []string) (overlay string, packages []
 	return overlay, slices.Compact(packages), os.WriteFile(overlay, b, 0o644)
 }
 
-// Commit builds the laboratory's program as it was at a commit, and returns where it
-// is.
+// Commit builds the laboratory's program as of a commit, and returns its path.
 func (b *Builder) Commit(ctx context.Context, commit string) (string, error) {
 	dir := filepath.Join(b.dir, "commit")
 	exe := filepath.Join(dir, "lab")

@@ -1,12 +1,10 @@
-// Package mutant builds programs of this module with a safeguard missing, to
-// show that a drill or the simulation notices: a check that cannot fail proves
-// nothing.
+// Package mutant builds programs of this module without one safeguard, to show that a
+// drill or the simulation notices: a check that cannot fail proves nothing.
 //
-// Each safeguard has a patch of the source under patches. Before its diff it
-// says what is missing. The source itself never changes: patches are applied in
-// memory, and the build overlays the outcome (go build -overlay). So this
-// package needs the source of the module and a Go toolchain, which a drill
-// without a mutant does not.
+// Each safeguard has a patch of the source under patches. The text before the diff says
+// what is missing. The source itself never changes: patches are applied in memory, and
+// the build overlays the result (go build -overlay). So the package needs the source of
+// the module and a Go toolchain; a drill without a mutant needs neither.
 //
 // It must never build anything that serves real clients.
 package mutant
@@ -42,7 +40,7 @@ func Names() []string {
 	return names
 }
 
-// Missing returns what a patch says of itself: which safeguard is missing.
+// Missing returns the text of a patch that says which safeguard it removes.
 func Missing(name string) (string, error) {
 	_, missing, err := parse(name)
 	return strings.Join(strings.Fields(missing), " "), err
@@ -60,10 +58,9 @@ func parse(name string) ([]*gitdiff.File, string, error) {
 	return files, missing, nil
 }
 
-// Apply applies patches one after the other to the source under a folder, in
-// memory. It returns the files that they change, by slash-separated path in
-// that folder. Lines may have moved since a patch was written, but its context
-// must be there, in one place only.
+// Apply applies patches one after the other to the source under a folder, in memory. It
+// returns the changed files, by slash-separated path in that folder. Lines may have moved
+// since a patch was written, but the context must match in exactly one place.
 func Apply(root string, names ...string) (map[string][]byte, error) {
 	changed := make(map[string][]byte)
 	for _, name := range names {
@@ -102,7 +99,7 @@ func applyFile(changed map[string][]byte, root string, f *gitdiff.File) error {
 	return nil
 }
 
-// relocate gives fragments the positions at which the source has their lines.
+// relocate moves fragments to the positions of their lines in the source.
 func relocate(source []byte, fragments []*gitdiff.TextFragment) error {
 	lines := strings.SplitAfter(string(source), "\n")
 	for _, f := range fragments {
@@ -124,7 +121,7 @@ func relocate(source []byte, fragments []*gitdiff.TextFragment) error {
 	return nil
 }
 
-// find returns the indexes at which lines contain others.
+// find returns the indexes at which lines contain wanted as a run.
 func find(lines, wanted []string) (at []int) {
 search:
 	for i := range len(lines) - len(wanted) + 1 {

@@ -21,7 +21,7 @@ type conn struct {
 	dialer, target net.Conn // guarded by the proxy's mutex until both pass
 	// Guarded by the proxy's mutex:
 	lost    struct{ Up, Down bool } // bytes were dropped
-	deaf    bool                    // all are dropped, whatever the fault says
+	deaf    bool                    // all bytes are dropped, whatever the fault says
 	carried int                     // bytes, in both directions
 }
 
@@ -38,14 +38,14 @@ func reset(c net.Conn) {
 	_ = c.Close()
 }
 
-// A packet is bytes on their way, or with none the end of them.
+// A packet is bytes under way; an empty one is the end of the stream.
 type packet struct {
 	bytes []byte
-	read  time.Duration // when they came
+	read  time.Duration // when they arrived
 }
 
-// pass reads what one side sends and writes it to the other, when the fault
-// lets it. It returns when one of them has gone.
+// pass reads bytes from one side and writes them to the other, when the fault allows it. It
+// returns when one side is gone.
 func (c *conn) pass(dst, src net.Conn, d direction) {
 	queue := make(chan packet, maxChunks)
 	gone := make(chan struct{})
@@ -81,7 +81,7 @@ func (c *conn) pass(dst, src net.Conn, d direction) {
 	}
 }
 
-// dropped loses bytes if the fault says so.
+// dropped reports whether the fault drops bytes, and counts them.
 func (c *conn) dropped(n int, d direction) bool {
 	p := c.proxy
 	p.mu.Lock()
@@ -108,8 +108,8 @@ func (p *Proxy) flow(d direction) Flow {
 	return p.fault.Down
 }
 
-// deliver writes what the queue brings, each when it is due. It reports false if
-// that could not be done to the end.
+// deliver writes each packet of the queue when it is due. It reports false if it could not
+// write all of them.
 func (c *conn) deliver(dst net.Conn, queue <-chan packet, d direction) bool {
 	for p := range queue {
 		if !c.await(p, d) {
@@ -139,7 +139,7 @@ func (c *conn) await(pk packet, d direction) bool {
 		var due <-chan time.Time
 		if !flow.Hold {
 			t := time.NewTimer(left)
-			defer t.Stop() // few: a packet waits anew only when the fault changes
+			defer t.Stop() // in a loop, but a packet waits again only when the fault changes
 			due = t.C
 		}
 		select {

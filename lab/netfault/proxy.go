@@ -1,10 +1,9 @@
-// Package netfault breaks the network between two parties on purpose: a TCP
-// proxy that passes, cuts, delays, holds or drops what goes through it, in each
-// direction on its own. What it does can be changed at any time.
+// Package netfault breaks the network between two parties on purpose. It is a TCP proxy
+// that passes, delays, holds or drops bytes, separately in each direction, or cuts
+// connections. The fault can be changed at any time.
 //
-// It is for fault drills on one machine. It knows nothing of what passes, and
-// must never change a byte or an order: a connection whose bytes were dropped
-// is never used again.
+// It is for fault drills on one machine. It does not interpret the bytes, and must never
+// change them or their order: a connection that lost bytes is never used again.
 package netfault
 
 import (
@@ -17,12 +16,11 @@ import (
 	"github.com/understudy-store/understudy/internal/clock"
 )
 
-// A Fault is what a proxy does to what passes. The zero Fault passes all.
+// A Fault is what a proxy does to connections and their bytes. The zero Fault passes all.
 type Fault struct {
 	// Cut resets all connections, and each new one at once.
 	Cut bool
-	// Up is what happens to bytes from whoever dials to the target, Down to
-	// those on the way back.
+	// Up is the flow of bytes from the dialer to the target, Down the flow back.
 	Up, Down Flow
 }
 
@@ -32,39 +30,39 @@ type Flow struct {
 	Delay time.Duration
 	// Hold keeps bytes until the fault ends; then they arrive, none missing.
 	Hold bool
-	// Drop loses bytes. A connection that lost some is reset when the fault
-	// ends: what came behind would make no sense.
+	// Drop drops bytes. A connection that lost some is reset when the fault ends, since
+	// later bytes would make no sense.
 	Drop bool
 }
 
 // Faults with a name.
 var (
-	// Cut closes and refuses.
+	// Cut resets open and new connections.
 	Cut = Fault{Cut: true}
-	// Stall accepts and is silent, like a machine that hangs.
+	// Stall accepts connections and passes nothing, like a machine that hangs.
 	Stall = Fault{Up: Flow{Hold: true}, Down: Flow{Hold: true}}
-	// LoseAnswers lets requests through and loses what comes back.
+	// LoseAnswers passes requests and drops answers.
 	LoseAnswers = Fault{Down: Flow{Drop: true}}
-	// LoseRequests loses what is sent.
+	// LoseRequests drops requests.
 	LoseRequests = Fault{Up: Flow{Drop: true}}
 )
 
-// SlowAnswers delays what comes back.
+// SlowAnswers delays answers.
 func SlowAnswers(d time.Duration) Fault { return Fault{Down: Flow{Delay: d}} }
 
 const (
 	// maxConns bounds the connections of a proxy; further ones are reset.
 	maxConns = 1024
-	// chunk and maxChunks bound what one direction of a connection holds, to
-	// 16 MiB. Past it the sender has to wait.
+	// chunk and maxChunks bound the bytes that one direction of a connection holds to
+	// 16 MiB. If it is full, the sender must wait.
 	chunk     = 64 << 10
 	maxChunks = 256
 	// dialTimeout bounds how long dialing the target takes.
 	dialTimeout = 5 * time.Second
 )
 
-// A Proxy passes connections on from an address of its own to a target. Its
-// methods may be called from any goroutine.
+// A Proxy forwards connections from an address of its own to a target. Its methods may be
+// called from any goroutine.
 type Proxy struct {
 	listener net.Listener
 	now      clock.Clock
@@ -80,7 +78,7 @@ type Proxy struct {
 	dropped Bytes
 }
 
-// Bytes counts what went in each direction.
+// Bytes counts bytes in each direction.
 type Bytes struct{ Up, Down int64 }
 
 // Listen returns a proxy on a free loopback port. The target is a host:port, or
@@ -96,7 +94,7 @@ func Listen(target string) (*Proxy, error) {
 	return p, nil
 }
 
-// Addr is the host:port that stands for the target, the same for ever.
+// Addr returns the host:port of the proxy. It never changes.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
 // SetTarget sets where new connections go to, empty for nowhere.
@@ -106,8 +104,7 @@ func (p *Proxy) SetTarget(address string) {
 	p.target = address
 }
 
-// Set changes what happens to all connections, those that are open and those to
-// come.
+// Set sets the fault for all connections, open and new ones.
 func (p *Proxy) Set(f Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -121,9 +118,9 @@ func (p *Proxy) Set(f Fault) {
 	}
 }
 
-// LoseBusiest loses what goes either way on the connection that has carried most so
-// far, as a router that forgets it would. Others pass, and new ones. The next Set
-// resets it.
+// LoseBusiest drops all bytes, in both directions, of the connection that has carried most
+// so far, like a router that has forgotten it. Other connections, and new ones, still pass.
+// The next Set resets the connection.
 func (p *Proxy) LoseBusiest() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,7 +145,7 @@ func (p *Proxy) Dropped() Bytes {
 	return p.dropped
 }
 
-// Close resets all connections and waits until nothing of the proxy runs.
+// Close resets all connections and waits until all goroutines of the proxy have ended.
 func (p *Proxy) Close() {
 	p.cancel()
 	_ = p.listener.Close()
@@ -169,7 +166,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// serve joins a dialer with the target until one of them has gone.
+// serve joins a dialer with the target until one of them is gone.
 func (p *Proxy) serve(dialer net.Conn) {
 	c := &conn{proxy: p, dialer: dialer}
 	target, ok := p.admit(c)
@@ -192,7 +189,7 @@ func (p *Proxy) serve(dialer net.Conn) {
 	both.Wait()
 }
 
-// admit takes a connection in, if it may have a target.
+// admit registers a connection, and reports whether it may have a target.
 func (p *Proxy) admit(c *conn) (target string, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -203,8 +200,7 @@ func (p *Proxy) admit(c *conn) (target string, ok bool) {
 	return p.target, true
 }
 
-// join gives a connection its other end. It reports false if the proxy was cut
-// meanwhile.
+// join gives a connection its target. It reports false if the proxy was cut in the meantime.
 func (p *Proxy) join(c *conn, target net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package original makes clients find the primary as Mooncake's own client does,
-// for measurements. It must not be quicker than that anywhere.
+// Package original makes clients find the primary as Mooncake's own client does, for
+// measurements. It must never be quicker than that client.
 package original
 
 import (
@@ -24,25 +24,24 @@ import (
 
 // What Mooncake's own client does (client_service.cpp, PingThreadMain).
 const (
-	failedPings = 3                // in a row before it looks for another master
-	pingPause   = time.Second      // between two Pings, whatever came of the first
+	failedPings = 3                // consecutive failures before it looks for another master
+	pingPause   = time.Second      // between two Pings, also after a failure
 	pingTimeout = 30 * time.Second // of a Ping
 
-	// It tries four times to connect, with so long in between and up to a fifth
-	// more, before a call fails.
+	// Before a call fails, it tries four times to connect, with dialPause and up to a fifth
+	// more in between.
 	dials       = 4
 	dialTimeout = 2 * time.Second
 	dialPause   = time.Second
 )
 
-// thePrimary is the one address that a client as the original knows.
+// thePrimary is the only address that such a client knows.
 const thePrimary = "primary:0"
 
-// Client returns a configuration whose client finds the primary as Mooncake's own
-// does and no sooner: when three Pings have failed, each a second after the other,
-// it asks once a second whether the node that etcd names serves, or without etcd
-// the next one of the addresses. To the client all primaries are one node, whose
-// connection breaks now and then.
+// Client returns a configuration whose client finds the primary as Mooncake's own client
+// does, and no sooner. After three failed Pings, a second apart, it asks once a second
+// whether the node that etcd names serves, or without etcd the next one of the addresses.
+// To the client all primaries are one node, whose connection breaks now and then.
 func Client(t *mooncakeclient.Transport, config client.Config) client.Config {
 	patient := *t
 	patient.Connect = connect
@@ -51,7 +50,7 @@ func Client(t *mooncakeclient.Transport, config client.Config) client.Config {
 	return config
 }
 
-// connect connects as often as the original before a call fails.
+// connect tries to connect as often as the original does before a call fails.
 func connect(ctx context.Context, address string, g *mooncake.Generation) (*mooncakeclient.Conn, error) {
 	for try := 1; ; try++ {
 		one, cancel := context.WithTimeout(ctx, dialTimeout)
@@ -111,7 +110,7 @@ func (s *search) Invoke(ctx context.Context, name string, req, resp any, options
 	return status.Error(codes.Unavailable, "no primary has been found yet")
 }
 
-// ResetConnectBackoff does nothing: the original does not hurry.
+// ResetConnectBackoff does nothing: the original never connects sooner.
 func (s *search) ResetConnectBackoff() {}
 
 // Close ends the search for primaries, and all connections.

@@ -10,7 +10,7 @@ import (
 	"math"
 )
 
-// A Chart has lines over values of x that are evenly spaced, whatever they are.
+// A Chart has lines over values of x, which are drawn at equal distances.
 type Chart struct {
 	Title  string
 	X, Y   string   // names of the axes, with units
@@ -102,7 +102,8 @@ type scale struct {
 	low, high float64
 }
 
-// scale is from 0, or from the power of ten below the least value.
+// scale returns a scale from 0, or if y is logarithmic, from the power of ten below the least
+// value.
 func (c *Chart) scale() scale {
 	s := scale{values: len(c.Values), log: c.Log, low: math.Inf(1)}
 	for _, l := range c.Lines {
@@ -125,7 +126,7 @@ func (c *Chart) scale() scale {
 	return s
 }
 
-// step is between ticks: 1, 2 or 5 times a power of ten.
+// step returns the distance between ticks: 1, 2 or 5 times a power of ten.
 func (s scale) step() float64 {
 	ten := math.Pow(10, math.Floor(math.Log10(s.high/4)))
 	for _, f := range []float64{1, 2, 5} {

@@ -9,10 +9,10 @@ import (
 	"github.com/understudy-store/understudy/client"
 )
 
-// Violations are promises that were seen broken. All must be 0.
+// Violations counts broken promises. All counts must be 0.
 type Violations struct {
-	LostPuts     int `json:"lost_puts"`     // acknowledged, and gone without a reason after a failover
-	Resurrected  int `json:"resurrected"`   // removed, acknowledged, and returned again
+	LostPuts     int `json:"lost_puts"`     // acknowledged puts that are gone without a reason after a failover
+	Resurrected  int `json:"resurrected"`   // objects that were returned after their acknowledged removal
 	WrongBytes   int `json:"wrong_bytes"`   // a block under lease holds something else
 	BrokenLeases int `json:"broken_leases"` // a block changed while its lease held
 }
@@ -23,7 +23,7 @@ func (v Violations) Any() bool { return v != Violations{} }
 // maxExamples bounds how many violations are described.
 const maxExamples = 10
 
-// A judge knows what was acknowledged, and judges what comes back.
+// A judge remembers acknowledged puts and removals, and judges answers by them.
 type judge struct {
 	mu       sync.Mutex
 	broken   Violations
@@ -31,25 +31,25 @@ type judge struct {
 	removed  map[client.ObjectID]time.Duration // removals, when they were acknowledged
 	puts     []acknowledged                    // the last ones, a ring
 	next     int
-	most     int                 // puts that are remembered
+	most     int                 // how many puts are remembered
 	tried    map[string]struct{} // keys whose removal was tried
 }
 
-// An acknowledged put must be there after a failover.
+// An acknowledged is a put that must exist after a failover.
 type acknowledged struct {
 	key string
 	id  client.ObjectID
 }
 
-// After a failover the newest puts are looked for, which eviction takes last: at
-// most so many, and at most a twentieth of the blocks that there is room for, so
-// that all that was put or read since fits beside them.
+// After a failover the judge looks for the newest puts, which eviction takes last: at most
+// maxRemembered, and at most a twentieth of the blocks that there is room for, so that there
+// is room for all blocks that were put or read since.
 const (
 	maxRemembered   = 2000
 	rememberedShare = 20
 )
 
-// newJudge returns a judge of a store with room for so many blocks.
+// newJudge returns a judge of a store with room for that many blocks.
 func newJudge(room int) *judge {
 	return &judge{
 		removed: make(map[client.ObjectID]time.Duration), tried: make(map[string]struct{}),
@@ -81,23 +81,22 @@ func (j *judge) put(key string, id client.ObjectID) {
 	}
 }
 
-// tryRemove notes that a key is about to be removed: whatever comes of it, the
-// put is no longer expected.
+// tryRemove records that a key is about to be removed. Whether that succeeds or not, its put is
+// no longer expected.
 func (j *judge) tryRemove(key string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.tried[key] = struct{}{}
 }
 
-// remove notes that a put is gone, as was acknowledged at some time.
+// remove records that the removal of a put was acknowledged at a time.
 func (j *judge) remove(id client.ObjectID, at time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.removed[id] = at
 }
 
-// removedBefore reports whether it was acknowledged before some time that a put
-// is gone.
+// removedBefore reports whether the removal of a put was acknowledged before a time.
 func (j *judge) removedBefore(id client.ObjectID, when time.Duration) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -112,7 +111,7 @@ func (j *judge) expected() []acknowledged {
 	return slices.Clone(j.puts)
 }
 
-// lost notes that a put is gone, unless somebody has begun to remove it.
+// lost records that a put is lost, unless a client has begun to remove it.
 func (j *judge) lost(p acknowledged, how string) {
 	j.mu.Lock()
 	_, tried := j.tried[p.key]

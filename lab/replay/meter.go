@@ -11,8 +11,8 @@ import (
 	"github.com/understudy-store/understudy/internal/clock"
 )
 
-// A meter is told by all clients of a replay what they saw: how long calls
-// took, when the cluster answered and when it did not, who leads.
+// A meter is the observer of all clients of a replay. It records how long calls took, when
+// the cluster answered, and who is primary.
 type meter struct {
 	clock    clock.Clock
 	onLeader func(term uint64)
@@ -20,16 +20,16 @@ type meter struct {
 	mu      sync.Mutex
 	calls   map[string]*hdrhistogram.Histogram // µs
 	total   int64
-	failed  int64         // calls without an answer of the cluster
-	last    time.Duration // answer
-	silence []gap         // between answers, the long ones
+	failed  int64         // calls that the cluster did not answer
+	last    time.Duration // when the last answer came
+	silence []gap         // the long gaps between answers
 	term    uint64
 }
 
 // A gap is a time without an answer to any client.
 type gap struct{ from, to time.Duration }
 
-// shortGap is what is no outage: the pauses of a busy machine.
+// shortGap is the longest gap that is no outage: a busy machine may pause that long.
 const shortGap = 20 * time.Millisecond
 
 func newMeter(clk clock.Clock, onLeader func(term uint64)) *meter {
@@ -42,14 +42,14 @@ func (m *meter) Call(method string, _ int, kind errs.Kind, took time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if method == "Ping" {
-		return // not the load's
+		return // the call is not part of the load
 	}
 	m.total++
 	switch kind {
 	case errs.Unavailable, errs.Unresolved, errs.NotLeader:
 		m.failed++
 		return
-	default: // an answer, whatever it says
+	default: // the cluster answered, even if with an error
 	}
 	h := m.calls[method]
 	if h == nil {
@@ -74,11 +74,10 @@ func (m *meter) LeaderChanged(l client.Leader) {
 	}
 }
 
-// Remounted is of no interest here.
+// Remounted does nothing.
 func (m *meter) Remounted(int, error) {}
 
-// outage returns the longest time without an answer that ended after the
-// given moment.
+// outage returns the longest time without an answer that ended after since.
 func (m *meter) outage(since time.Duration) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()

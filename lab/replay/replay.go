@@ -20,17 +20,17 @@ import (
 	"github.com/understudy-store/understudy/lab/trace"
 )
 
-// Config says what is played, and against whom.
+// Config says what is played, and against which cluster.
 type Config struct {
 	Client   client.Config // addresses and cluster; the rest is the replay's own
 	Trace    *trace.Trace
-	Workers  int     // LLM servers at work at once
-	Hosts    int     // that lend memory
-	Capacity float64 // memory lent, as a part of what the trace's distinct blocks take
+	Workers  int     // LLM servers that work at the same time
+	Hosts    int     // hosts that lend memory
+	Capacity float64 // memory that hosts lend, divided by the size of the trace's distinct blocks
 	Block    int     // bytes of a block
-	Speed    float64 // of the trace's timestamps; 0 plays as fast as it goes
+	Speed    float64 // of the trace's timestamps; 0 plays as fast as possible
 	Seed     uint64
-	Prefix   string // of keys, so that two replays do not meet
+	Prefix   string // of keys; two replays against one cluster need different ones
 	// OnTaken is called with the number of requests taken so far, by the worker
 	// that takes the next one.
 	OnTaken func(n int)
@@ -44,14 +44,14 @@ type Player struct {
 	Config
 	clock   clock.Clock
 	hosts   hostmem.Hosts
-	clients []*client.Client // of the hosts, then those of workers of their own
+	clients []*client.Client // of the hosts, then of workers that have clients of their own
 	mounted []uuid.UUID      // the segments of the hosts
 	meter   *meter
 	judge   *judge
 	holds   chan hold
-	verify  chan struct{} // a new primary: look for what was acknowledged
+	verify  chan struct{} // sent to for a new primary: look for acknowledged puts
 
-	next    atomic.Int64 // request
+	next    atomic.Int64 // index of the next request
 	counts  []requestCount
 	noRoom  atomic.Int64
 	removes atomic.Int64
@@ -95,8 +95,8 @@ func New(ctx context.Context, c Config) (*Player, error) {
 	return p, nil
 }
 
-// addWorkers gives each worker a client of its own where that matters: without
-// request ids, two puts of one key by one client cannot be told apart.
+// addWorkers gives each worker a client of its own if calls have no request ids. Two puts of
+// one key by one client could not be told apart then.
 func (p *Player) addWorkers() error {
 	if t := p.Client.Transport; t == nil || t.RequestIDs() {
 		return nil
@@ -122,11 +122,11 @@ func (p *Player) clientOf(worker int) *client.Client {
 	return p.clients[worker%len(p.clients)]
 }
 
-// unmountTimeout bounds how long the memory of all hosts may take to go.
+// unmountTimeout bounds how long unmounting the memory of all hosts may take.
 const unmountTimeout = 5 * time.Second
 
-// Unmount takes the hosts' memory away again, also if the context has ended. Without it
-// the master keeps the memory for its --client_ttl.
+// Unmount unmounts the hosts' memory, even if the context has ended. Otherwise the master
+// would keep the memory for its --client_ttl.
 func (p *Player) Unmount(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unmountTimeout)
 	defer cancel()
@@ -144,8 +144,7 @@ func (p *Player) Close() {
 	}
 }
 
-// newTerm asks for a look at what was acknowledged, unless it is the first
-// term.
+// newTerm requests a check of the acknowledged puts, unless no request was taken yet.
 func (p *Player) newTerm(uint64) {
 	if p.next.Load() == 0 {
 		return
@@ -172,14 +171,14 @@ func (p *Player) Run(ctx context.Context) error {
 	err := g.Wait()
 	p.took = p.clock() - p.began
 	if err == nil {
-		err = p.lookForPuts(ctx) // of a failover in the last moment
+		err = p.lookForPuts(ctx) // after a failover in the last moment
 	}
 	stop()
 	watchers.Wait()
 	return err
 }
 
-// work plays requests, one after the other, as they come.
+// work takes and plays requests, one after the other.
 func (p *Player) work(ctx context.Context, number int) error {
 	w := &worker{
 		Player: p, client: p.clientOf(number), rng: rand.New(rand.NewPCG(p.Seed, uint64(number))),
@@ -220,8 +219,7 @@ func (w *worker) pace(ctx context.Context, r trace.Request) error {
 	return clock.Sleep(ctx, due-w.clock())
 }
 
-// request looks for a request's blocks, reads those that are there and puts the
-// others.
+// request looks up a request's blocks, reads those that exist and puts the others.
 func (w *worker) request(ctx context.Context, n int, r trace.Request) error {
 	keys := w.keys(r)
 	hits, misses, err := w.read(ctx, keys)
@@ -238,8 +236,7 @@ func (w *worker) request(ctx context.Context, n int, r trace.Request) error {
 	return nil
 }
 
-// removeEvery is how many requests there are to one removal; a third of the
-// removals is forced.
+// removeEvery is the number of requests for each removal. A third of the removals is forced.
 const removeEvery = 50
 
 // keys are the distinct keys of a request's blocks, in order.
@@ -256,7 +253,7 @@ func (w *worker) keys(r trace.Request) []string {
 	})
 }
 
-// read reads the blocks that are there and returns the keys of the others.
+// read reads the blocks that exist and returns the keys of the others.
 func (w *worker) read(ctx context.Context, keys []string) (hits int, misses []string, err error) {
 	there, err := w.client.BatchExistKey(ctx, keys)
 	if err != nil {
@@ -290,8 +287,8 @@ func (w *worker) read(ctx context.Context, keys []string) (hits int, misses []st
 	return hits, misses, nil
 }
 
-// tolerate passes over failures of single calls: an LLM server goes on without
-// its cache. The end of the replay it passes on.
+// tolerate ignores failures of single calls, since an LLM server goes on without its cache.
+// If the context has ended, it returns that error.
 func (w *worker) tolerate(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -304,8 +301,8 @@ func (w *worker) tolerate(ctx context.Context, err error) error {
 	}
 }
 
-// readBlock reads a block that was asked for at some time, and judges it. What
-// was read after the lease had ended counts for nothing.
+// readBlock reads a block whose place was asked for at a time, and judges it. Bytes that were
+// read after the lease had ended prove nothing.
 func (w *worker) readBlock(key string, o client.Object, asked time.Duration) {
 	if w.judge.removedBefore(o.ID, asked) {
 		w.judge.violation(&w.judge.broken.Resurrected, fmt.Sprintf("object %v (key %s) was removed and is back", o.ID, key))
@@ -331,8 +328,8 @@ func (w *worker) readBlock(key string, o client.Object, asked time.Duration) {
 	}
 }
 
-// roomPause and roomPatience are how often, and for how long, a server asks
-// again for room: memory that leaves quarantine, or is evicted, makes some.
+// roomPause and roomPatience are how often, and for how long, a server tries a put again that
+// found no room. Evictions, and memory that leaves quarantine, make room.
 const (
 	roomPause    = 20 * time.Millisecond
 	roomPatience = 3 * time.Second
@@ -377,7 +374,7 @@ func (w *worker) put(ctx context.Context, keys []string) (left []string, err err
 			refs = append(refs, r.Ref())
 		case errors.Is(r.Err, errs.NoAvailableHandle):
 			left = append(left, keys[i])
-		default: // another server puts it at this moment, or nobody knows
+		default: // another server is putting it, or the outcome is unknown
 		}
 	}
 	if len(refs) == 0 {
@@ -420,7 +417,7 @@ func (w *worker) remove(ctx context.Context, key string) error {
 	w.removes.Add(1)
 	err = w.client.Remove(ctx, key, client.Removal{Force: w.rng.IntN(3) == 0})
 	if err == nil {
-		// Whichever put the call removed, this one is gone: ids do not come back.
+		// Whichever put the call removed, this one is gone, since ids are never reused.
 		w.judge.remove(o.ID, w.clock())
 	}
 	return w.tolerateMissing(ctx, err)

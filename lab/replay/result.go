@@ -34,13 +34,13 @@ func (p *Player) Result() Result {
 	return r
 }
 
-// HitRate returns the percentage of blocks found by the requests from one up to
-// another.
+// HitRate returns the percentage of blocks that the requests from (inclusive) to (exclusive)
+// found.
 func (p *Player) HitRate(from, to int) float64 {
 	return percent(p.sum(from, to))
 }
 
-// sum adds up requests. It must not run beside Run.
+// sum adds up the counts of requests. It must not be called while Run runs.
 func (p *Player) sum(from, to int) (hits, blocks int) {
 	for _, c := range p.counts[from:to] {
 		hits += int(c.hits)
@@ -62,6 +62,6 @@ func (p *Player) Now() time.Duration { return p.clock() }
 // Taken returns how many requests have been taken.
 func (p *Player) Taken() int { return int(min(p.next.Load(), int64(len(p.counts)))) }
 
-// Outage returns the longest time without an answer to any client that ended
-// after a moment of the replay's clock: last success to first success.
+// Outage returns the longest time without an answer to any client that ended after since, a
+// time of the replay's clock.
 func (p *Player) Outage(since time.Duration) time.Duration { return p.meter.outage(since) }

@@ -19,8 +19,8 @@ type hold struct {
 }
 
 const (
-	holdEvery = 20   // reads to one lease that is kept
-	maxHolds  = 4096 // at once
+	holdEvery = 20   // one lease in so many is kept
+	maxHolds  = 4096 // leases that are kept at the same time
 )
 
 // holdLeases reads the blocks of kept leases once more, shortly before each
@@ -32,7 +32,7 @@ func (p *Player) holdLeases(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case h := <-p.holds:
-			// All leases are as long, so the next one ends later.
+			// All leases last equally long, so the next one ends later.
 			if clock.Sleep(ctx, h.Lease.Remaining()-100*time.Millisecond) != nil {
 				return
 			}
@@ -64,8 +64,8 @@ func (p *Player) verifyPuts(ctx context.Context) {
 	}
 }
 
-// lookForPuts checks that the newest acknowledged puts are there. Eviction
-// takes the oldest first, so nothing explains the loss of one of these.
+// lookForPuts checks that the newest acknowledged puts exist. Eviction takes the oldest
+// first, so it does not explain the loss of one of these.
 func (p *Player) lookForPuts(ctx context.Context) error {
 	expected := p.judge.expected()
 	for len(expected) > 0 {

@@ -1,7 +1,7 @@
 package sim
 
-// Controls returns the mutants (lab/mutant) that seeds must find. Nothing is
-// evicted here, so those of eviction are for the drills.
+// Controls returns the mutants (lab/mutant) that seeds must find. The simulation evicts
+// nothing, so mutants of the eviction are left to the drills.
 func Controls() []string {
 	return []string{
 		"fencing-compare", "send-based-deadline", "journaled-reservations", "quarantine", "commit-before-ack", "id-check", "head-continuity",

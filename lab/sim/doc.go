@@ -15,12 +15,12 @@
 //	go test ./lab/sim -run Stories -update        write the stories anew
 //	go test ./lab/sim -run Controls -sim.controls=all  each safeguard missing: a seed must find it
 //
-// A seed plays the same again, to the nanosecond, on any number of processors
-// (TestReplay): no two things that touch each other happen at one instant of
-// virtual time. Each message to and from etcd has a latency of its own, by seed
-// and sender; retries are spread by a generator of the world; callers that are
-// woken together go on one after another; and the writer pauses after each
-// commit, so that a caller that goes on at once is in the next one.
+// A seed always plays the same, to the nanosecond, on any number of CPUs (TestReplay),
+// because no two events that affect each other happen at the same instant of virtual
+// time. Each message to and from etcd has a latency of its own, by seed and sender. A
+// generator of the world spreads retries. Callers that are woken together go on one
+// after another. The writer pauses after each commit, so that a caller that goes on at
+// once is in the next one.
 //
 // It must never use a real network or a real clock.
 package sim

@@ -1,7 +1,8 @@
 package trace
 
-// The curves are percentiles of the conversation trace. A request is the next turn of the latest one that has its last known
-// block, if that is not block 0; it rewrites if it knows fewer blocks than that one has, less its last.
+// The curves are percentiles of the conversation trace. They were measured as follows. A request's known blocks are those
+// of earlier requests. It is the next turn of the latest request that has its last known block, unless that is block 0. It is
+// a rewriting turn if it has fewer known blocks than that request has blocks, not counting the last one.
 var (
 	// arrivalTicks is when requests arrive: the rate grows by 27 % over the hour.
 	arrivalTicks = curve{{0, 0}, {500, 630}, {1000, 1180}}

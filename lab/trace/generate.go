@@ -53,13 +53,13 @@ func Generate(o Options) *Trace {
 type generator struct {
 	dice      dice
 	nextBlock BlockID
-	waiting   []*conversation // between two turns, the latest due first
+	waiting   []*conversation // between two turns, the one that is due last first
 }
 
-// A conversation is what the next turn builds on.
+// A conversation is the state that its next turn builds on.
 type conversation struct {
 	due    time.Duration // when the next turn comes
-	serial BlockID       // of its first new block; orders conversations that are due together
+	serial BlockID       // id of its first new block; orders conversations that are due at the same time
 	turns  uint64
 	input  int64     // tokens of the last request
 	output int64     // tokens of its answer
@@ -137,8 +137,8 @@ func (g *generator) wait(c *conversation) {
 	g.waiting = slices.Insert(g.waiting, i, c)
 }
 
-// hasNextTurn says whether a conversation goes on after so many turns. The chance that it has at least k turns falls as
-// 1/(k+4/3)^3, a Zipf-Mandelbrot law.
+// hasNextTurn draws whether a conversation goes on after a number of turns. The chance that it has at least k turns falls
+// as 1/(k+4/3)^3, a Zipf-Mandelbrot law.
 func (g *generator) hasNextTurn(turns uint64) bool {
 	n, d := 3*turns+4, 3*turns+7
 	return g.dice.below(d*d*d) < n*n*n
@@ -168,7 +168,7 @@ func (d *dice) below(n uint64) uint64 {
 
 func (d *dice) percent(share uint64) bool { return d.below(100) < share }
 
-// A curve is a distribution by its measured percentiles, straight between them.
+// A curve is a distribution by its measured percentiles, with linear interpolation between them.
 type curve []point
 
 // A point says that the given part of all values, in thousandths, is at most value.

@@ -31,10 +31,10 @@ type record struct {
 	HashIDs      []BlockID `json:"hash_ids"`
 }
 
-// Load reads a trace file, or generates a trace if the path is empty. A file is gzip if it begins so, whatever its name.
-// Blank lines and fields that it does not know are skipped. Any other error names the file and the line: a line that is
-// longer than 1 MiB or no JSON object, a field that is missing or no whole number of its range, an empty list of hash ids,
-// a timestamp before the previous one, a gzip stream that is damaged, a file without a request, and more than 16 Mi block
+// Load reads a trace file, or generates a trace if the path is empty. It recognises gzip by the first bytes, whatever the
+// file's name. It skips blank lines and unknown fields. Everything else is an error that names the file and the line: a line
+// that is longer than 1 MiB or no JSON object, a field that is missing or not a whole number in its range, an empty list of
+// hash ids, a timestamp before the previous one, a damaged gzip stream, a file without a request, and more than 16 Mi block
 // references.
 func Load(path string, o Options) (*Trace, error) {
 	if path == "" {
@@ -54,7 +54,7 @@ func read(name string, from io.Reader, limit int) (*Trace, error) {
 		return nil, fmt.Errorf("read trace %s: %w", name, err)
 	}
 	lines := bufio.NewScanner(content)
-	lines.Buffer(nil, maxLine+1) // the newline
+	lines.Buffer(nil, maxLine+1) // one more for the newline
 	t, line, references := &Trace{}, 1, 0
 	var latest time.Duration
 	for ; lines.Scan() && lines.Err() == nil; line++ { // after a failed read the scanner still returns half a line
@@ -85,7 +85,7 @@ func read(name string, from io.Reader, limit int) (*Trace, error) {
 	return t, nil
 }
 
-// unzipped decompresses what begins as gzip does.
+// unzipped returns a reader that decompresses the input if it begins like gzip.
 func unzipped(from io.Reader) (io.Reader, error) {
 	buffered := bufio.NewReader(from)
 	magic, err := buffered.Peek(2)
@@ -139,7 +139,7 @@ func (b *BlockID) UnmarshalJSON(number []byte) error {
 	return nil
 }
 
-// check says what is wrong with a request after one that arrived at the given time.
+// check returns what is wrong with a request that follows one at the time previous.
 func (r Request) check(previous time.Duration) error {
 	switch {
 	case len(r.Blocks) == 0:

@@ -9,17 +9,17 @@
 // Generate imitates Mooncake's conversation trace, which is an hour of chat: 12,031 requests with 288,500 block references
 // to 182,790 distinct blocks. The following was measured once, by a script over the whole file:
 //
-//   - An id stands for a block with all that comes before it: each id has the same id in front of it wherever it occurs, so
-//     a request's hits are always its first blocks. No request has an id twice. Ids are numbered as they appear.
-//   - All requests share block 0. Of the other hits, nearly all come from turns of one conversation: 33 % of the requests
-//     begin with all blocks of an earlier one but perhaps its last, 6 % part from it earlier, 61 % are new.
+//   - An id stands for a block and everything before it: wherever an id occurs, the same id precedes it. So a request's hits
+//     are always its first blocks. No request has an id twice. Ids are numbered in order of their first occurrence.
+//   - All requests share block 0. Nearly all other hits come from turns of one conversation: 33 % of the requests begin with
+//     all blocks of an earlier one, perhaps without its last; 6 % differ from it earlier; 61 % are new.
 //     The number of conversations with at least k turns falls like 1/(k+1)^3; the longest has 43.
 //   - The next turn comes after 123 s in the median, 474 s at 90 %. It mostly adds the last answer and a few words; one in
 //     ten adds more than 4,200 tokens.
 //   - Timestamps are multiples of 3 s within 3 ms, never go back, and have 10.2 requests each. A minute has 144 to 247, rising
 //     by 27 % over the hour (straight line through the counts).
 //
-// The figures of both stand in shape_test.go, which measures them.
+// shape_test.go has, and measures, the figures of both traces.
 //
 // What the generator leaves out: requests without a new block (1 % of the conversation trace), and conversations that
 // fork into two. Its long conversations grow longer than the real ones. Its bursts are below the conversation trace's 2.48;
@@ -57,7 +57,7 @@ type Stats struct {
 	Requests   int
 	References int // blocks of all requests
 	Distinct   int // different blocks
-	// HitRate is that of a cache which never forgets: the part, from 0 to 1, of the references whose block was referenced
+	// HitRate is the hit rate of an unlimited cache: the share, from 0 to 1, of the references whose block was referenced
 	// before. It is 1 - Distinct/References.
 	HitRate float64
 	// Duration is the time from the first request to the last.

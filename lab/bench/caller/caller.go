@@ -1,6 +1,6 @@
-// Package caller calls a master as the benchmarks do, over gRPC or Mooncake's protocol:
-// with bare clients that repeat nothing and look for no other primary. It must never be
-// used against a cluster that is in use.
+// Package caller has the bare clients of the benchmarks, over gRPC or Mooncake's
+// protocol: they repeat nothing and look for no other primary. It must never be used
+// against a cluster that is in use.
 package caller
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// A Protocol is one in which a master is called.
+// A Protocol is a protocol over which a master is called.
 type Protocol string
 
 // The protocols.
@@ -27,8 +27,8 @@ const ObjectBytes = 4 << 10
 // Owner is the client that puts.
 var Owner = segment.ClientID{1}
 
-// Key returns a key of a prefix and the 16 digits of a number: with one of 24 bytes it has
-// 40.
+// Key returns a prefix followed by the 16 hexadecimal digits of a number: with a prefix of 24
+// bytes, a key of 40.
 func Key(prefix string, n uint64) string {
 	const digits = "0123456789abcdef"
 	b := append(make([]byte, 0, 64), prefix...) // on the stack
@@ -38,9 +38,9 @@ func Key(prefix string, n uint64) string {
 	return string(b)
 }
 
-// A Caller makes calls on a connection of its own, one at a time. One key makes
-// the call for one, more make a batch. Keys stay the caller's user's. An answer
-// other than success for every key is an error.
+// A Caller makes calls on a connection of its own, one at a time. With one key it makes
+// the single call, with more keys the batch call. It does not keep the keys. It returns
+// an error unless the call succeeds for every key.
 //
 // Close may be called while a call is under way, which then fails.
 type Caller interface {
@@ -49,13 +49,13 @@ type Caller interface {
 	PutStart(keys []string) error
 	PutEnd(keys []string) error
 	Remove(keys []string) error
-	// Prefer has further puts try segments of some names first.
+	// Prefer makes later puts try the segments with these names first.
 	Prefer(segments []string)
 	Close() error
 }
 
-// Dial connects to a master. The calls themselves take no context, which would
-// cost the client time: Close ends them.
+// Dial connects to a master. The calls themselves take no context, since that would cost
+// the client time. Close ends them.
 func Dial(ctx context.Context, p Protocol, address string) (Caller, error) {
 	dial := newGRPC
 	if p == Mooncake {
@@ -66,7 +66,7 @@ func Dial(ctx context.Context, p Protocol, address string) (Caller, error) {
 
 var errAbsent = errors.New("a key that was put is not there")
 
-// present is nil if all keys exist.
+// present returns nil if the key exists.
 func present(exists bool) error {
 	if exists {
 		return nil
@@ -82,7 +82,7 @@ func answered(have, want int) error {
 	return fmt.Errorf("%d answers to %d keys", have, want)
 }
 
-// numbered makes an error of a number in an answer of Mooncake's protocol.
+// numbered returns the error for an error number in an answer of Mooncake's protocol.
 func numbered(n int32) error {
 	if n == 0 {
 		return nil

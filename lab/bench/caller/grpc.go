@@ -12,8 +12,8 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 )
 
-// grpcCaller calls through the generated client, on one HTTP/2 connection. Its
-// requests are used again. They have no request ids, as nothing is repeated.
+// grpcCaller calls through the generated client, on one HTTP/2 connection. It reuses
+// its requests. They have no request ids, since it repeats nothing.
 type grpcCaller struct {
 	ctx     context.Context // without an end, see dial
 	conn    *grpc.ClientConn
@@ -55,7 +55,7 @@ func (c *grpcCaller) Prefer(segments []string) {
 
 func (c *grpcCaller) Close() error { return c.conn.Close() }
 
-// settled makes an error of the answer to a batch of which items failed.
+// settled returns an error for the answer to a batch if any item failed.
 func settled(r interface{ GetErrors() []*pb.ItemError }, err error) error {
 	if failed := r.GetErrors(); err == nil && len(failed) > 0 {
 		return fmt.Errorf("%d keys failed, the first with %v: %s", len(failed), failed[0].GetKind(), failed[0].GetMessage())

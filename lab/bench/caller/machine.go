@@ -10,12 +10,13 @@ import (
 
 // A Machine is where a benchmark ran.
 type Machine struct {
-	Processors  int     `json:"processors"`   // that all processes of the run share
+	Processors  int     `json:"processors"`   // shared by all processes of the run
 	LoadAverage float64 `json:"load_average"` // of one minute, before the run
 	Go          string  `json:"go"`
 }
 
-// Begin looks at the machine before a run, and makes a folder for it, which end removes.
+// Begin records the state of the machine before a run, and makes a folder for the run, which
+// end removes.
 func Begin() (m Machine, dir string, end func(), err error) {
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// mooncakeCaller calls as the newest of Mooncake's clients do. Its arguments
-// and results are used again.
+// mooncakeCaller calls as the newest of Mooncake's clients do. It reuses its arguments
+// and results.
 type mooncakeCaller struct {
 	ctx context.Context // without an end, see dial
 	*mooncakeclient.Conn

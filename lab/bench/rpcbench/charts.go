@@ -8,9 +8,9 @@ import (
 	"github.com/understudy-store/understudy/lab/plot"
 )
 
-// Charts shows the cells over the number of connections: for each mode and number
-// of keys one chart of the master's processor time by the key, and one of latencies at
-// the 99th percentile.
+// Charts returns charts of the cells over the number of connections. For each mode and
+// number of keys there is one chart of the master's CPU time for each key, and one of
+// p99 latencies.
 func (r *Report) Charts() (charts []plot.Chart) {
 	var connections []int
 	for i := range r.Cells {

@@ -5,12 +5,12 @@ import (
 	"math/rand/v2"
 )
 
-// A Choice is how the objects that are read are chosen.
+// A Choice says how a run chooses the objects to read.
 type Choice string
 
-// The choices. Zipf's has an exponent of 0.99, as YCSB's: of 100,000 objects the
-// first 1,000 get three fifths of the calls. A batch is a run of objects, and the runs are
-// chosen: callers who want the same prompt want all its blocks.
+// The choices. Zipf has an exponent of 0.99, as in YCSB: of 100,000 objects the first
+// 1,000 get three fifths of the calls. A batch is a run of objects, and runs are chosen
+// as a whole, since callers with the same prompt read all its blocks.
 const (
 	Uniform Choice = "uniform"
 	Zipf    Choice = "zipf"

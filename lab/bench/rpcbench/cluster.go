@@ -13,8 +13,8 @@ import (
 	"github.com/understudy-store/understudy/lab/cluster"
 )
 
-// What is mounted and put. Segments are only numbers, and so large that nothing
-// is ever evicted.
+// segmentBytes is the size of each mounted segment. Nothing allocates that memory, and it
+// is so large that nothing is ever evicted.
 const segmentBytes = 64 << 30
 
 // A target is the master that is measured, and in HA mode its etcd and a
@@ -23,10 +23,10 @@ type target struct {
 	*cluster.Cluster
 	mode   Mode
 	master *cluster.Node
-	beside *target // what it is compared with, nil for nothing
+	beside *target // the target that it is compared with; nil for none
 }
 
-// startTarget starts a target, of nodes of a program; empty for this one.
+// startTarget starts a target. Its nodes run program; empty means this one.
 func startTarget(ctx context.Context, dir string, ha Mode, segments int, program string) (*target, error) {
 	cfg := cluster.Config{
 		Dir: dir, ID: "bench", Names: []string{"master"}, Program: program,
@@ -67,8 +67,7 @@ func (t *target) mount(ctx context.Context, segments int) error {
 	return nil
 }
 
-// fillBatch is how many objects are put or removed at a time where that is not
-// measured.
+// fillBatch is how many objects are put or removed at a time outside of measurements.
 const fillBatch = 1000
 
 // fill puts the objects that are read. It returns their keys in random order:

@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// A Comparison is what a call costs two masters: one of another program, before,
-// and one of this program, after.
+// A Comparison is the cost of a call at two masters: one of another program (before), and
+// one of this program (after).
 type Comparison struct {
 	HA          Mode     `json:"ha"`
 	Connections int      `json:"connections"`
@@ -25,7 +25,7 @@ type Comparison struct {
 
 	BeforeRate []float64 `json:"before_keys_per_s"` // of each round
 	AfterRate  []float64 `json:"after_keys_per_s"`
-	Others     float64   `json:"other_processors"` // that strangers kept busy, in the worst round
+	Others     float64   `json:"other_processors"` // kept busy by unrelated processes, in the worst round
 }
 
 // Ratio is the median after, divided by the median before.
@@ -55,8 +55,8 @@ func median(list []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// compareMode compares the masters with or without HA. Both run all the time, and
-// are measured in turns, with the same calls.
+// compareMode compares the masters in one mode. Both run all the time, and are measured by
+// turns, with the same calls.
 func compareMode(ctx context.Context, dir string, ha Mode, o *Options, r *Report) error {
 	o.progress(modeName(ha) + ": starting both")
 	var both [2]*target // before, after
@@ -90,8 +90,8 @@ func compareMode(ctx context.Context, dir string, ha Mode, o *Options, r *Report
 	return nil
 }
 
-// compareGroups compares what is asked for over one protocol. What is put is removed
-// in the same round, so that every round finds the masters as the first did.
+// compareGroups compares the calls over one protocol. Each round removes what it puts, so
+// that every round starts from the same state.
 func compareGroups(ctx context.Context, groups *[2]group, p Protocol, o *Options, r *Report) error {
 	var loads [2]*load
 	for i := range groups {
@@ -120,9 +120,9 @@ func compareGroups(ctx context.Context, groups *[2]group, p Protocol, o *Options
 	return nil
 }
 
-// compareCalls compares calls that are made one after the other. A first round
-// warms both masters up, and says how many calls fit into its time: every later
-// round makes that many.
+// compareCalls compares calls that are made one after the other. The first round warms up
+// both masters, and shows how many calls fit into its time. Every later round makes that
+// many.
 func compareCalls(ctx context.Context, loads *[2]*load, together []call, o *Options) ([]Comparison, error) {
 	times := 0
 	for i := range loads {
@@ -138,7 +138,7 @@ func compareCalls(ctx context.Context, loads *[2]*load, together []call, o *Opti
 	list := make([]Comparison, len(together))
 	for round := range o.Rounds {
 		for turn := range loads {
-			i := (round + turn) % len(loads) // each is the first every other round
+			i := (round + turn) % len(loads) // the two go first by turns
 			for k, c := range together {
 				cell, err := loads[i].repeat(ctx, c, times, o.Duration)
 				if err != nil {
@@ -151,7 +151,7 @@ func compareCalls(ctx context.Context, loads *[2]*load, together []call, o *Opti
 	return list, nil
 }
 
-// add takes the outcome of a round.
+// add adds the result of a round.
 func (c *Comparison) add(cell *Cell, before bool) {
 	c.HA, c.Connections, c.Batch, c.Call, c.Protocol, c.Calls = cell.HA, cell.Connections, cell.Batch, cell.Call, cell.Protocol, cell.Calls
 	c.ThinkMicros, c.Choice = cell.ThinkMicros, cell.Choice

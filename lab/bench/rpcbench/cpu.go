@@ -7,16 +7,15 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// spent is processor time since some moment, in seconds: in a program's own code
-// and in the kernel for it.
+// spent is CPU time since some moment, in seconds, user and system time together.
 type spent struct {
 	master float64
-	others float64 // all that ran on this machine besides the cluster and this process
+	others float64 // all other processes on this machine, besides the cluster and this one
 }
 
-// since returns what was spent after an earlier moment. The kernel counts the
-// machine's time in another way than that of processes, so little may come out
-// as less than nothing, which is nothing.
+// since returns the CPU time since an earlier moment. The kernel counts the machine's time
+// in another way than that of processes, so a small result may come out negative; it
+// counts as 0.
 func (s spent) since(earlier spent) spent {
 	return spent{s.master - earlier.master, max(0, s.others-earlier.others)}
 }

@@ -16,8 +16,7 @@ import (
 	"github.com/understudy-store/understudy/lab/bench/caller"
 )
 
-// A call is what a cell measures: RPCs that are made one after the other for
-// the same keys.
+// A call is what a cell measures: one or more RPCs, one after the other, for the same keys.
 type call struct {
 	name string
 	keys func(w *worker) []string // of the next round; nil if there are none any more
@@ -29,8 +28,8 @@ type rpc struct {
 	do   func(c caller.Caller, keys []string) error
 }
 
-// calls are all that can be measured, in the order in which that is done.
-// Removals come last: they remove what the puts of the same cell have put.
+// calls returns all calls that can be measured, in the order of measurement. Removals
+// come last, since they remove what the puts of the same cell have put.
 func calls() []call {
 	return []call{
 		{"get", (*worker).stored, []rpc{{"GetReplicaList", caller.Caller.Get}}},
@@ -49,7 +48,7 @@ func CallNames() []string {
 	return names
 }
 
-// A shape is what the load of some cells is like.
+// A shape is the shape of the load of some cells.
 type shape struct {
 	connections, batch int
 	think              time.Duration
@@ -67,7 +66,7 @@ func (s shape) String() string {
 	return text
 }
 
-// shapes returns all that are to be measured.
+// shapes returns all shapes to measure.
 func (o *Options) shapes() (all []shape) {
 	for _, connections := range o.Connections {
 		for _, batch := range o.Batches {
@@ -137,8 +136,7 @@ type load struct {
 	workers  []*worker
 }
 
-// connect makes the workers, and has each make a call, so that its connection
-// stands.
+// connect makes the workers, and lets each make a call, so that it is connected.
 func (g *group) connect(ctx context.Context, p Protocol, space uint16) (*load, error) {
 	l := &load{group: g, protocol: p, clock: clock.Boot()}
 	var zipf *zipf
@@ -183,12 +181,12 @@ const (
 	answerTime = 30 * time.Second
 	// connectTime is how long a connection may take for its first answer.
 	connectTime = 10 * time.Second
-	// cleanTime is how long the rest of a cell's objects may take to go.
+	// cleanTime is how long the removal of a cell's remaining objects may take.
 	cleanTime = 5 * time.Minute
 )
 
-// each has all workers do something at once. Those that take too long lose
-// their connections.
+// each calls do for all workers at the same time. It closes the connections of workers that
+// take longer than most.
 func (l *load) each(ctx context.Context, most time.Duration, do func(*worker) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("the master does not answer within %v", most))
 	defer cancel()
@@ -215,7 +213,7 @@ func (l *load) measure(ctx context.Context, c call, d time.Duration) (cell Cell,
 	})
 }
 
-// repeat has each worker make a call so many times, which takes about d.
+// repeat lets each worker make a call a number of times, which takes about d.
 func (l *load) repeat(ctx context.Context, c call, times int, d time.Duration) (Cell, error) {
 	return l.count(ctx, c, 20*d+answerTime, func(w *worker) error {
 		left := times
@@ -223,7 +221,7 @@ func (l *load) repeat(ctx context.Context, c call, times int, d time.Duration) (
 	})
 }
 
-// count measures what workers do with a call.
+// count measures a call while each worker runs do.
 func (l *load) count(ctx context.Context, c call, most time.Duration, do func(*worker) error) (cell Cell, err error) {
 	for _, w := range l.workers {
 		w.begin(c)
@@ -282,7 +280,7 @@ func (l *load) cell(c call, took float64, cpu spent) Cell {
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// clean removes what puts have left.
+// clean removes the objects that puts have left.
 func (l *load) clean(ctx context.Context) error {
 	err := l.each(ctx, cleanTime, func(w *worker) error {
 		defer func(batch int) { w.batch = batch }(w.batch)
@@ -311,9 +309,9 @@ type worker struct {
 	random       *rand.Rand
 	zipf         *zipf         // nil for a uniform choice
 	thinker      *thinker      // nil for no pause between calls
-	thought      time.Duration // of the pauses of the call
+	thought      time.Duration // total of the pauses during the call
 	first        uint64        // number of its first key
-	put, removed uint64        // how many of its keys were
+	put, removed uint64        // how many of its keys were put, and removed
 	keys         []string
 	times        []*hdrhistogram.Histogram // µs, of each RPC of the call
 }
@@ -387,8 +385,8 @@ func (w *worker) leftover() []string {
 	return w.names(from, w.removed)
 }
 
-// names returns the worker's keys of some numbers. They hold until the next
-// call.
+// names returns the worker's keys for a range of numbers. They are valid until the next call
+// of names.
 func (w *worker) names(from, to uint64) []string {
 	if from == to {
 		return nil

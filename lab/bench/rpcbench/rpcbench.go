@@ -1,6 +1,6 @@
-// Package rpcbench measures what the calls of both protocols, gRPC and
-// Mooncake's, cost a master: how many it answers in a second, how long a client
-// waits, and how much processor time the master spends.
+// Package rpcbench measures the calls of both protocols, gRPC and Mooncake's: how many a
+// master answers in a second, how long a client waits, and how much CPU time the master
+// spends.
 //
 // The master is a child process; so are, in HA mode, its etcd and a standby.
 // The load comes from this process, through bare clients that repeat nothing and
@@ -49,14 +49,14 @@ type Options struct {
 	Connections []int           // each with one call at a time under way
 	Batches     []int           // keys of a call; 1 means the calls for one key
 	Thinks      []time.Duration // between two calls of a connection, up to a second
-	Choices     []Choice        // of the objects that are read
+	Choices     []Choice        // how the objects to read are chosen
 	Calls       []string
 	Protocols   []Protocol
-	Duration    time.Duration // of a cell; one of removals ends when all is removed
+	Duration    time.Duration // of a cell; a cell of removals ends when all objects are removed
 	Segments    int
-	Objects     int // that are read, at random
-	// Before is a program whose master is compared with this one's, Rounds times for
-	// each cell. It is a lab, of another version. Empty for no comparison.
+	Objects     int // how many objects there are to read
+	// Before is another version of the program lab. Its master is compared with this
+	// program's, Rounds times for each cell. Empty for no comparison.
 	Before   string
 	Rounds   int
 	Progress func(what string)
@@ -151,7 +151,7 @@ type Report struct {
 	Segments int    `json:"segments"`
 	Objects  int    `json:"objects"`
 	Cells    []Cell `json:"cells,omitempty"`
-	// Comparisons are there instead of cells if there is a program to compare with.
+	// Comparisons replace the cells if there is a program to compare with.
 	Comparisons []Comparison `json:"comparisons,omitempty"`
 }
 
@@ -164,7 +164,7 @@ type Cell struct {
 	Protocol    Protocol `json:"protocol"`
 
 	ThinkMicros   float64 `json:"think_us"`   // between two calls of a connection, as asked for
-	ThoughtMicros float64 `json:"thought_us"` // on average, as it was
+	ThoughtMicros float64 `json:"thought_us"` // on average, as measured
 	Choice        Choice  `json:"key_choice"`
 
 	Seconds             float64 `json:"seconds"`
@@ -174,8 +174,8 @@ type Cell struct {
 	KeysPerSecond       float64 `json:"keys_per_s"`
 	ServerMicrosPerCall float64 `json:"server_cpu_us_per_call"` // of the master's processor time
 	ServerMicrosPerKey  float64 `json:"server_cpu_us_per_key"`
-	ServerProcessors    float64 `json:"server_processors"` // that the master kept busy
-	OtherProcessors     float64 `json:"other_processors"`  // that strangers kept busy: much of it spoils the measurement
+	ServerProcessors    float64 `json:"server_processors"` // kept busy by the master
+	OtherProcessors     float64 `json:"other_processors"`  // kept busy by unrelated processes; many make the measurement worthless
 
 	Latency []Latency `json:"latency"` // of each kind of call, in the order in which they are made
 }

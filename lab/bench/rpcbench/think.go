@@ -8,13 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A thinker is what a client does between two calls: it waits, on a timer of the
-// kernel of its own (timerfd), which wakes the worker through epoll as an answer
-// would. It does not spin, which would take a processor from the master that real
-// clients, on other machines, do not take; nor does it use the runtime's timers,
-// which round to a millisecond when nothing else runs. The wait is some
-// microseconds longer than asked for, the way from the interrupt to the worker:
-// cells say how long it was on average.
+// A thinker is the pause of a client between two calls. It waits on a kernel timer of
+// its own (timerfd), which wakes the worker through epoll, as an answer would. It does
+// not spin, since that would take CPU time from the master that real clients, on other
+// machines, do not take. It does not use the runtime's timers, which round to a
+// millisecond when nothing else runs. The wait is some microseconds longer than asked
+// for, since the worker must be woken up; cells report its average length.
 type thinker struct {
 	fd   int // of file, which stays open
 	file *os.File

@@ -28,7 +28,7 @@ func rss(pid int) (int64, error) {
 	return int64(s.RSS) * int64(os.Getpagesize()), err
 }
 
-// A peak watches the memory of a process until it is stopped.
+// A peak measures the highest memory of a process until it is stopped.
 type peak struct {
 	cancel context.CancelFunc
 	most   chan int64
@@ -56,7 +56,7 @@ func (p *peak) stop() int64 {
 	return <-p.most
 }
 
-// liveHeap has the primary collect its garbage, and returns what is left.
+// liveHeap makes the primary collect garbage, and returns the size of the live heap.
 func (w *world) liveHeap(ctx context.Context) (int64, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+w.primary.HTTP+"/debug/pprof/heap?gc=1", nil)
 	if err != nil {
@@ -81,7 +81,7 @@ const (
 	assistSeconds = "go_cpu_classes_gc_mark_assist_cpu_seconds_total"
 )
 
-// addCollections puts what a node's collector did between two readings into a task.
+// addCollections adds the garbage collections of a node between two readings to a task.
 func (t *Task) addCollections(before, after map[string]float64) {
 	t.Collections = int64(after[cyclesMetric] - before[cyclesMetric])
 	t.AssistSeconds = after[assistSeconds] - before[assistSeconds]
@@ -114,7 +114,7 @@ func (t *Task) addCollections(before, after map[string]float64) {
 	t.PauseP99, t.PauseMax = upTo(0.99), upTo(1)
 }
 
-// addPhases puts the steps of the takeover that made a node the primary into a task.
+// addPhases adds the phases of the takeover that made a node the primary to a task.
 func (t *Task) addPhases(ctx context.Context, n *cluster.Node) error {
 	m, err := n.Metrics(ctx)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 
 // A probe makes calls of one kind at a steady rate, over Mooncake's protocol. It looks for
 // the primary like a client: it tries one node after the other. A call that takes longer
-// than the time to the next one counts for those that it holds up, too, each with
-// what is left of its wait: so a pause counts as it would for callers who do not wait for one another.
+// than the interval delays the next ones. Each of these counts as well, with the rest of the
+// wait, so that a pause counts as it would for callers that do not wait for one another.
 type probe struct {
 	name  string
 	every time.Duration
@@ -30,13 +30,13 @@ type probe struct {
 const (
 	// batchKeys is the size of a batch.
 	batchKeys = 128
-	// probeTimeout bounds a call: then its connection is given up.
+	// probeTimeout bounds a call. When it has passed, the probe closes the connection.
 	probeTimeout = 5 * time.Second
 	// again is the pause after a call that failed.
 	again = 2 * time.Millisecond
 )
 
-// probes are all that run. Their times go to the task that is measured.
+// probes are all probes. Their latencies count for the task that is measured.
 type probes struct {
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
@@ -47,8 +47,8 @@ type probes struct {
 	times map[string]*hdrhistogram.Histogram
 }
 
-// startProbes starts one probe each of single reads, batches of reads, and puts: few
-// enough that they take a small part of a processor.
+// startProbes starts one probe each of single reads, batches of reads, and puts. Together
+// they take a small part of one CPU.
 func (w *world) startProbes(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	p := &probes{cancel: cancel, clock: w.clock}
@@ -152,7 +152,7 @@ func (o *probe) until(ctx context.Context, n int) bool {
 		if clock.Sleep(ctx, again) != nil {
 			return false
 		}
-		n += 1 << 40 // a put that was begun may have been journaled
+		n += 1 << 40 // another key: a put that was begun may be in the journal
 	}
 	return true
 }

@@ -1,5 +1,5 @@
-// Package scalebench measures one cluster with very many objects: what they take of
-// memory, and how long callers wait while each of the housekeeping tasks runs.
+// Package scalebench measures one cluster with very many objects: how much memory they
+// take, and how long callers wait while each housekeeping task runs.
 //
 // The nodes are child processes; so is, in HA mode, their etcd. The package must never
 // load a cluster that is in use.
@@ -20,7 +20,7 @@ type Options struct {
 	HA       bool
 	Objects  int
 	Tasks    []string      // in their order; empty for all
-	Least    time.Duration // that a task is measured for, however soon it is done
+	Least    time.Duration // how long a task is measured at least, even if it is done earlier
 	Progress func(what string)
 
 	lease time.Duration // TTL of leases; 0 for the default
@@ -74,15 +74,15 @@ type Report struct {
 	Tasks          []Task  `json:"tasks"`
 }
 
-// A Task is what was measured while one ran.
+// A Task has the measurements while a task ran.
 type Task struct {
 	Name      string  `json:"name"`
 	Seconds   float64 `json:"seconds"` // that the task took
 	Items     int64   `json:"items"`   // objects, renewals or ranges that it went through
 	PerSecond float64 `json:"items_per_s"`
-	PeakRSS   int64   `json:"peak_rss_bytes"` // of the primary meanwhile; 0 where it changed
-	// Collections of the primary meanwhile, their pauses, and the processor time that
-	// callers spent on helping them.
+	PeakRSS   int64   `json:"peak_rss_bytes"` // of the primary during the task; 0 if the primary changed
+	// Garbage collections of the primary during the task, their pauses, and the CPU time
+	// that goroutines spent on assisting them.
 	Collections   int64   `json:"gc_cycles"`
 	PauseP99      float64 `json:"gc_pause_p99_ms"`
 	PauseMax      float64 `json:"gc_pause_max_ms"`
@@ -92,14 +92,14 @@ type Task struct {
 	Phases map[string]float64 `json:"takeover_phases_ms,omitempty"`
 }
 
-// Calls are those of one kind while a task ran. One that took longer than the time to
-// the next one counts for all that it held up.
+// Calls are the calls of one kind while a task ran. A call that took longer than the interval
+// also counts for each call that it delayed.
 type Calls struct {
 	Name  string `json:"name"`
 	Count int64  `json:"count"`
 	P50   int64  `json:"p50_us"`
 	P99   int64  `json:"p99_us"`
-	Max   int64  `json:"max_us"` // the time without an answer, where a primary goes
+	Max   int64  `json:"max_us"` // if the primary changed, the time without an answer
 }
 
 // Run fills a cluster and measures its tasks.

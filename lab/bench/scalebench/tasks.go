@@ -13,15 +13,15 @@ import (
 	"github.com/understudy-store/understudy/promote"
 )
 
-// A task is some housekeeping. It returns how many items it went through.
+// A task is a housekeeping task. It returns how many items it processed.
 type task struct {
 	name string
 	ha   bool // it needs a standby
 	run  func(w *world, ctx context.Context, t *Task) (items int64, err error)
 }
 
-// tasks are all, in the order in which they are run: each finds what it needs if those
-// before it did run.
+// tasks returns all tasks, in the order in which they run. Each task relies on the state that
+// the earlier ones leave.
 func tasks() []task {
 	return []task{
 		{"idle", false, (*world).idle},
@@ -45,7 +45,7 @@ func TaskNames() (names []string) {
 	return names
 }
 
-// measure runs a task, and measures the primary and its callers meanwhile.
+// measure runs a task, and measures the primary and its callers while it runs.
 func (w *world) measure(ctx context.Context, t task) (m Task, err error) {
 	m.Name = t.name
 	node := w.primary
@@ -123,7 +123,7 @@ func (w *world) renewals(ctx context.Context, _ *Task) (int64, error) {
 	return int64(after[counter] - before[counter]), err
 }
 
-// stateFile has the primary write a state file, to this process.
+// stateFile makes the primary send a state file to this process.
 func (w *world) stateFile(ctx context.Context, _ *Task) (int64, error) {
 	s, err := w.state(ctx)
 	if err != nil {
@@ -142,7 +142,7 @@ func (w *world) stateFile(ctx context.Context, _ *Task) (int64, error) {
 	}
 }
 
-// snapshot has a standby without a state load one.
+// snapshot makes a standby without a state load a snapshot.
 func (w *world) snapshot(ctx context.Context, _ *Task) (int64, error) {
 	standby := w.Standbys(w.primary)[0]
 	standby.Kill()
@@ -202,8 +202,8 @@ func (w *world) takenOver(ctx context.Context, t *Task, term uint64) (int64, err
 	return int64(s.GetObjects()), t.addPhases(ctx, n)
 }
 
-// removeRegex removes a tenth of the objects by a pattern. Without HA, where no guard
-// keeps their memory back, they are leased before.
+// removeRegex removes a tenth of the objects by a pattern. Without HA no guard of a term
+// keeps their memory in quarantine, so it leases them first.
 func (w *world) removeRegex(ctx context.Context, _ *Task) (int64, error) {
 	if !w.HA {
 		err := w.inBatches(ctx, w.leaves.objects, func(c caller.Caller, _, from, to int, keys []string) error {
@@ -217,7 +217,7 @@ func (w *world) removeRegex(ctx context.Context, _ *Task) (int64, error) {
 	return int64(r.GetRemoved()), err
 }
 
-// quarantine waits until the memory of what was removed comes free.
+// quarantine waits until the memory of the removed objects leaves quarantine.
 func (w *world) quarantine(ctx context.Context, _ *Task) (int64, error) {
 	s, err := w.state(ctx)
 	if err != nil {
@@ -242,8 +242,8 @@ func (w *world) unmountLarge(ctx context.Context, _ *Task) (int64, error) {
 	return int64(before - s.GetObjects()), err
 }
 
-// evict unmounts empty segments, so that what is left is too full, and waits until
-// enough is evicted.
+// evict unmounts empty segments, so that the remaining memory is above the watermark, and
+// waits until the eviction is done.
 func (w *world) evict(ctx context.Context, _ *Task) (int64, error) {
 	s, err := w.state(ctx)
 	if err != nil {

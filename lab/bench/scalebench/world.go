@@ -18,7 +18,7 @@ import (
 	"github.com/understudy-store/understudy/lab/cluster"
 )
 
-// A kind is one of the groups of objects, which go in different ways.
+// A kind is a kind of objects; each kind is removed in another way.
 type kind struct {
 	prefix  string // of 24 bytes: a key has 40
 	objects int
@@ -32,26 +32,26 @@ type world struct {
 	primary *cluster.Node
 	probes  *probes
 
-	stays  kind // eight tenths: some of them are evicted in the end
-	leaves kind // a tenth: removed by a pattern
-	large  kind // a tenth, on a segment of its own: goes with that
+	stays  kind // eight tenths; some of them are evicted in the end
+	leaves kind // a tenth; removed by a pattern
+	large  kind // a tenth, on a segment of its own; removed by its unmount
 }
 
 const (
-	segments     = 32 // of the objects that stay
+	segments     = 32 // for the objects that stay
 	fullness     = 0.93
 	callers      = 8
 	largeSegment = "large:1"
 	leaveSegment = "leaves:1"
 	spareSegment = "spare:1"
-	// defaultLease is longer than the removal of a tenth of the objects may take, so that all
-	// of them wait in quarantine for one moment: the end of the guard after a takeover.
+	// defaultLease is longer than the removal of a tenth of the objects may take. So the memory
+	// of all of them leaves quarantine at one moment: the end of the guard after a takeover.
 	defaultLease = 20 * time.Second
 )
 
-// startWorld starts the nodes, and mounts what the objects need. In all the memory is
-// well below the watermark of evictions; without the spare segment and that of the
-// objects that leave it is above.
+// startWorld starts the nodes, and mounts memory for the objects. With all segments, used
+// memory is well below the eviction watermark; without the spare segment and that of the
+// objects that leave, it is above.
 func startWorld(ctx context.Context, dir string, o *Options) (*world, error) {
 	w := &world{
 		Options: o, clock: clock.Boot(),
@@ -60,7 +60,7 @@ func startWorld(ctx context.Context, dir string, o *Options) (*world, error) {
 	w.stays = kind{"model-7b/layer-00/block-", o.Objects - w.leaves.objects - w.large.objects}
 	cfg := cluster.Config{
 		Dir: dir, ID: "scale", Names: []string{"a"}, LeaseTTL: cmp.Or(o.lease, defaultLease), Patience: 10 * time.Minute,
-		// Nobody pings; state files are saved when they are measured.
+		// No client pings. State files are saved only when a task measures that.
 		Args: []string{"--client_ttl=24h", "--pprof", "--state-save-interval=1h"},
 	}
 	if o.HA {
@@ -157,8 +157,8 @@ func (w *world) fill(ctx context.Context) error {
 	return nil
 }
 
-// inBatches has some callers go through numbers of objects. Each has a list of its own
-// for keys.
+// inBatches lets several callers process batches of object numbers. Each caller has a slice of
+// its own for keys.
 func (w *world) inBatches(ctx context.Context, objects int, do func(c caller.Caller, batch, from, to int, keys []string) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for first := range callers {

@@ -118,13 +118,13 @@ class ObjectHasLease(Error):
 
 
 class ObjectHasTask(Error):
-    """A copy or move task holds the object."""
+    """A copy, a move or a promotion of the object is under way."""
 
     name, number, retryable = "OBJECT_HAS_REPLICATION_TASK", -708, True
 
 
 class ObjectNoTask(Error):
-    """No such task on the object."""
+    """No copy, move or promotion of the object is under way."""
 
     name, number, retryable = "OBJECT_NO_REPLICATION_TASK", -709, False
 
@@ -148,7 +148,7 @@ class ReplicaGone(Error):
 
 
 class ReplicaBusy(Error):
-    """A task reads the replica."""
+    """A put of the replicas is in progress."""
 
     name, number, retryable = "OBJECT_REPLICA_BUSY", -714, True
 
@@ -190,7 +190,7 @@ class TenantQuotaExceeded(Error):
 
 
 class TenantNotRegistered(Error):
-    """A write without a known tenant."""
+    """The tenant has no quota, so it may not write."""
 
     name, number, retryable = "TENANT_NOT_REGISTERED", -1701, False
 
