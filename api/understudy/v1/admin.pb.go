@@ -40,8 +40,8 @@ const (
 	Role_ROLE_PRIMARY Role = 4
 	// Has stopped serving and waits for its successor.
 	Role_ROLE_HANDING_OVER Role = 5
-	// Is elected, and no commit came through for as long as it may answer without
-	// one: it answers no client.
+	// Is elected, but answers no client: its last commit is longer ago than it may
+	// answer without another one.
 	Role_ROLE_FENCED Role = 6
 	// Shuts down.
 	Role_ROLE_STOPPING Role = 7
@@ -98,8 +98,8 @@ func (Role) EnumDescriptor() ([]byte, []int) {
 	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{0}
 }
 
-// EventStream is one of the three kinds of records of which a commit is made,
-// in the order in which they apply.
+// EventStream is one of the three kinds of records that make up a commit, in the
+// order in which nodes apply them.
 type EventStream int32
 
 const (
@@ -257,28 +257,27 @@ type StatusResponse struct {
 	Header *ResponseHeader `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
 	// This node.
 	Node *Node `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
-	// All nodes as they are registered in etcd, this one included, by id; empty
-	// without HA or while etcd is away. What they say of themselves is about a
-	// second old.
+	// All nodes that are registered in etcd, this one included, by id; empty without
+	// HA or while etcd does not answer. What other nodes report is about a second old.
 	Nodes []*Node `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	// The serving primary as this node knows it; empty if it knows none.
 	LeaderNodeId string `protobuf:"bytes,4,opt,name=leader_node_id,json=leaderNodeId,proto3" json:"leader_node_id,omitempty"`
 	// host:port of the primary's gRPC service; empty if this node knows none.
 	LeaderAddress string `protobuf:"bytes,5,opt,name=leader_address,json=leaderAddress,proto3" json:"leader_address,omitempty"`
-	// What the node holds.
+	// The state that the node holds.
 	State *StateStatus `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"`
 	// The journal; unset without HA.
 	Journal *JournalStatus `protobuf:"bytes,7,opt,name=journal,proto3" json:"journal,omitempty"`
 	// What is wrong, in plain English: for example that no standby could take over,
 	// or that etcd is out of space.
 	Warnings []string `protobuf:"bytes,8,rep,name=warnings,proto3" json:"warnings,omitempty"`
-	// Why no node serves, or this one does not though it is elected, as far as
+	// Why no node serves, or why this one does not although it is elected, as far as
 	// this node knows; empty if a node serves.
 	NotServingReason string `protobuf:"bytes,9,opt,name=not_serving_reason,json=notServingReason,proto3" json:"not_serving_reason,omitempty"`
-	// What an operator can do about that; empty if time does it.
+	// What an operator can do about that; empty if waiting is enough.
 	NotServingHelp string `protobuf:"bytes,10,opt,name=not_serving_help,json=notServingHelp,proto3" json:"not_serving_help,omitempty"`
-	// What an operator should know though nothing is wrong: for example who
-	// compacts etcd, or that this term started empty.
+	// What an operator should know although nothing is wrong: for example which
+	// process compacts etcd, or that this term started empty.
 	Notes         []string `protobuf:"bytes,11,rep,name=notes,proto3" json:"notes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -408,8 +407,7 @@ type Node struct {
 	AppliedSequence uint64 `protobuf:"varint,6,opt,name=applied_sequence,json=appliedSequence,proto3" json:"applied_sequence,omitempty"`
 	// Commits that it knows of and has not applied.
 	LagEntries uint64 `protobuf:"varint,7,opt,name=lag_entries,json=lagEntries,proto3" json:"lag_entries,omitempty"`
-	// For how long the oldest of these has waited, in milliseconds; 0 if there
-	// are none.
+	// How long the oldest of these has waited, in milliseconds; 0 if there are none.
 	LagMs uint64 `protobuf:"varint,8,opt,name=lag_ms,json=lagMs,proto3" json:"lag_ms,omitempty"`
 	// Whether it could take over now.
 	Promotable bool `protobuf:"varint,9,opt,name=promotable,proto3" json:"promotable,omitempty"`
@@ -539,7 +537,7 @@ type StateStatus struct {
 	ClusterTimeMs int64 `protobuf:"varint,3,opt,name=cluster_time_ms,json=clusterTimeMs,proto3" json:"cluster_time_ms,omitempty"`
 	// The digest of the state: 16 hexadecimal digits.
 	Digest string `protobuf:"bytes,4,opt,name=digest,proto3" json:"digest,omitempty"`
-	// Whether this term began empty, with all that was before lost.
+	// Whether this term began empty, so that the earlier state is lost.
 	StartedEmpty bool `protobuf:"varint,5,opt,name=started_empty,json=startedEmpty,proto3" json:"started_empty,omitempty"`
 	// Keys, reservations included.
 	Objects uint64 `protobuf:"varint,6,opt,name=objects,proto3" json:"objects,omitempty"`
@@ -551,8 +549,8 @@ type StateStatus struct {
 	UsedBytes uint64 `protobuf:"varint,9,opt,name=used_bytes,json=usedBytes,proto3" json:"used_bytes,omitempty"`
 	// Bytes in quarantine: freed, but given to nobody yet.
 	QuarantinedBytes uint64 `protobuf:"varint,10,opt,name=quarantined_bytes,json=quarantinedBytes,proto3" json:"quarantined_bytes,omitempty"`
-	// Objects that evictions took from the state in this node's memory since the
-	// node began it or loaded it. A standby counts what it follows.
+	// Objects that were evicted from the state in this node's memory since the node
+	// began or loaded it. A standby counts the evictions that it applies.
 	Evicted       uint64 `protobuf:"varint,11,opt,name=evicted,proto3" json:"evicted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -680,30 +678,31 @@ type JournalStatus struct {
 	EtcdBytes uint64 `protobuf:"varint,5,opt,name=etcd_bytes,json=etcdBytes,proto3" json:"etcd_bytes,omitempty"`
 	// Quota of etcd's database in bytes; 0 = not known.
 	EtcdQuotaBytes uint64 `protobuf:"varint,6,opt,name=etcd_quota_bytes,json=etcdQuotaBytes,proto3" json:"etcd_quota_bytes,omitempty"`
-	// The journal that the node's state comes from: 32 hexadecimal digits; empty
-	// for none, or while an older version has to read it.
+	// Id of the journal that the node's state comes from: 32 hexadecimal digits; empty
+	// if there is none, or while nodes of an older version must read the journal.
 	History string `protobuf:"bytes,7,opt,name=history,proto3" json:"history,omitempty"`
-	// Why what stands in etcd is not that journal any more; empty if it is.
+	// Why etcd does not hold that journal any more; empty if it does.
 	Lost string `protobuf:"bytes,8,opt,name=lost,proto3" json:"lost,omitempty"`
-	// Whether the state is all that its journal said up to the node's sequence,
-	// though the journal may be lost since.
+	// Whether the state has all that its journal held up to the node's sequence. The
+	// journal may have been lost since.
 	Complete bool `protobuf:"varint,9,opt,name=complete,proto3" json:"complete,omitempty"`
-	// Whether the state comes from a file, and nothing has shown yet that the
-	// journal goes on from there: more may have been acknowledged.
+	// Whether the state comes from a file, and nothing has shown yet that the journal
+	// goes on from it: the primary may have acknowledged more.
 	Restored bool `protobuf:"varint,10,opt,name=restored,proto3" json:"restored,omitempty"`
-	// Whether another primary went on from less than the state holds: what it has
-	// beyond that, no other node may have.
+	// Whether another primary went on from an earlier point of this state. No other
+	// node may have what this one holds beyond that point.
 	Forked bool `protobuf:"varint,11,opt,name=forked,proto3" json:"forked,omitempty"`
-	// Whether the node holds no state, and has state files that it could not read:
-	// what they hold is not known.
+	// Whether the node holds no state, but has state files that it could not read, so
+	// that their contents are unknown.
 	Unread bool `protobuf:"varint,12,opt,name=unread,proto3" json:"unread,omitempty"`
-	// The members of etcd that this node is told to use, as it reaches them.
+	// The endpoints of etcd that this node is configured with, as it reaches them.
 	EtcdEndpoints []string `protobuf:"bytes,13,rep,name=etcd_endpoints,json=etcdEndpoints,proto3" json:"etcd_endpoints,omitempty"`
 	// The members of the etcd that the nodes run themselves, by name; empty with
-	// another etcd, and while a majority of them is away.
+	// any other etcd, and while a majority of the members is away.
 	EtcdMembers []*EtcdMember `protobuf:"bytes,14,rep,name=etcd_members,json=etcdMembers,proto3" json:"etcd_members,omitempty"`
-	// Whether the node was elected last, as far as it knows, and has committed nothing
-	// for as long as it takes to depose it: another one may have been elected since.
+	// Whether the node is the last one elected, as far as it knows, but has committed
+	// nothing for as long as others wait before they depose it: another node may have
+	// been elected since.
 	Lapsed        bool `protobuf:"varint,15,opt,name=lapsed,proto3" json:"lapsed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -847,7 +846,7 @@ func (x *JournalStatus) GetLapsed() bool {
 // EtcdMember is one member of the etcd that the nodes run themselves.
 type EtcdMember struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The name of its node; empty until it has started for the first time.
+	// The name of its node; empty until the member has started for the first time.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// URL at which the other members reach it.
 	PeerUrl string `protobuf:"bytes,2,opt,name=peer_url,json=peerUrl,proto3" json:"peer_url,omitempty"`
@@ -855,7 +854,7 @@ type EtcdMember struct {
 	Learner bool `protobuf:"varint,3,opt,name=learner,proto3" json:"learner,omitempty"`
 	// Whether its node is registered in etcd.
 	Alive bool `protobuf:"varint,4,opt,name=alive,proto3" json:"alive,omitempty"`
-	// What its node says of itself, if it is a witness that runs.
+	// What its node reports, if that is a witness and runs.
 	Witness       *Witness `protobuf:"bytes,5,opt,name=witness,proto3" json:"witness,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -926,13 +925,13 @@ func (x *EtcdMember) GetWitness() *Witness {
 	return nil
 }
 
-// Witness is a node that runs a member of etcd and holds no metadata. It answers over HTTP
-// alone.
+// Witness is a node that runs a member of etcd and holds no metadata. It serves HTTP
+// only.
 type Witness struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	HttpAddress string                 `protobuf:"bytes,1,opt,name=http_address,json=httpAddress,proto3" json:"http_address,omitempty"`
 	Version     string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
-	// Size of etcd's database there, and at which it refuses writes.
+	// Size of its etcd's database in bytes, and the quota at which etcd refuses writes.
 	EtcdBytes      uint64 `protobuf:"varint,3,opt,name=etcd_bytes,json=etcdBytes,proto3" json:"etcd_bytes,omitempty"`
 	EtcdQuotaBytes uint64 `protobuf:"varint,4,opt,name=etcd_quota_bytes,json=etcdQuotaBytes,proto3" json:"etcd_quota_bytes,omitempty"`
 	unknownFields  protoimpl.UnknownFields
@@ -1057,7 +1056,8 @@ type AddMemberResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Who answered.
 	Header *ResponseHeader `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// Name and URL of all members, the new one included, as etcd takes them.
+	// Names and URLs of all members, the new one included, in the form of etcd's
+	// --initial-cluster.
 	InitialCluster string `protobuf:"bytes,2,opt,name=initial_cluster,json=initialCluster,proto3" json:"initial_cluster,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -1112,8 +1112,9 @@ type RemoveMemberRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The name of the member, or the URL of one that has not started.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Whether its node is to join again. Until then the members still count it, and
-	// call its address, so a node there that lost its data does not found another etcd.
+	// Whether its node is to join again. Until then the other members still count it
+	// and dial its address, so a node there that lost its data does not found another
+	// etcd cluster.
 	Replace       bool `protobuf:"varint,2,opt,name=replace,proto3" json:"replace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1322,7 +1323,7 @@ func (x *DigestResponse) GetDigest() string {
 // HandoverRequest says which term is to end, and who begins the next.
 type HandoverRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The current term, as Status shows it in the header; required. So a repeated
+	// The current term, as Status shows it in the header; required, so that a repeated
 	// call does not hand over twice.
 	Term uint64 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
 	// The standby that is to take over; empty = any that is promotable.
@@ -1384,7 +1385,7 @@ type HandoverResponse struct {
 	LeaderNodeId string `protobuf:"bytes,2,opt,name=leader_node_id,json=leaderNodeId,proto3" json:"leader_node_id,omitempty"`
 	// host:port of its gRPC service.
 	LeaderAddress string `protobuf:"bytes,3,opt,name=leader_address,json=leaderAddress,proto3" json:"leader_address,omitempty"`
-	// From when this node stopped taking calls until the other one served, in
+	// Time from when this node stopped taking calls until the other one served, in
 	// milliseconds; 0 if the term had ended before.
 	DurationMs    uint64 `protobuf:"varint,4,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1452,12 +1453,12 @@ func (x *HandoverResponse) GetDurationMs() uint64 {
 // StartEmptyRequest says what is given up.
 type StartEmptyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The last term in the journal, as Status shows it (journal.head_term). So a
+	// The last term in the journal, as Status shows it (journal.head_term), so that a
 	// repeated call does not start empty twice.
 	Term uint64 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
-	// The caller knows that no earlier writer writes any more: so memory that
-	// is mounted again is given out after the lease TTL, and not only after the
-	// release time of puts.
+	// The caller knows that no earlier writer still writes. Memory that is mounted
+	// again is then quarantined for the lease TTL only, not for the release time of
+	// puts.
 	NoWriters     bool `protobuf:"varint,2,opt,name=no_writers,json=noWriters,proto3" json:"no_writers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1553,24 +1554,24 @@ func (x *StartEmptyResponse) GetHeader() *ResponseHeader {
 	return nil
 }
 
-// RefoundRequest says what to found the journal anew from. Only the first message
-// has the other fields, those after it have the file.
+// RefoundRequest says what to found the journal anew from. The first message has all
+// fields but data, and the messages after it have only data.
 type RefoundRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Ids of the nodes that serve, or hold more than what is founded from, or may
-	// do so: all of those that a refusal names, and no other. What they have beyond
-	// it is given up.
+	// Ids of the nodes that serve, or that hold, or may hold, more than the state to
+	// found from: exactly the nodes that a refusal names. What they hold beyond that
+	// state is given up.
 	GiveUp []string `protobuf:"bytes,1,rep,name=give_up,json=giveUp,proto3" json:"give_up,omitempty"`
 	// The file follows, in place of the state that this node holds.
 	FromFile bool `protobuf:"varint,2,opt,name=from_file,json=fromFile,proto3" json:"from_file,omitempty"`
 	// Bytes of a state file, at most 1 MiB.
 	Data []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
-	// How many bytes the file has, 0 if that is not known: without space for them
-	// nothing is read.
+	// Size of the file in bytes; 0 if it is not known. The node reads nothing if it
+	// has no space for that many.
 	FileBytes uint64 `protobuf:"varint,4,opt,name=file_bytes,json=fileBytes,proto3" json:"file_bytes,omitempty"`
-	// Where the file leads in the journal, as it says itself, in JSON. What would be
-	// lost by that is refused before the file is read, and judged again by what it
-	// holds. Empty if that is not known.
+	// The head that the file says it leads to, in JSON; empty if it is not known. The
+	// node compares give_up with it before it reads the file, and again with what the
+	// file holds.
 	FileHead      string `protobuf:"bytes,5,opt,name=file_head,json=fileHead,proto3" json:"file_head,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1892,7 +1893,7 @@ type TermRecord struct {
 	Began string `protobuf:"bytes,3,opt,name=began,proto3" json:"began,omitempty"`
 	// Why the term began.
 	Why string `protobuf:"bytes,4,opt,name=why,proto3" json:"why,omitempty"`
-	// For how long no node had answered before, in milliseconds.
+	// How long no node answered before the term, in milliseconds.
 	GapMs uint64 `protobuf:"varint,5,opt,name=gap_ms,json=gapMs,proto3" json:"gap_ms,omitempty"`
 	// When the term ended: wall time, RFC 3339; empty if its node did not record
 	// it.
@@ -1900,14 +1901,15 @@ type TermRecord struct {
 	// How the term ended, as its node recorded it, or else why the next one began;
 	// empty while it lasts.
 	End string `protobuf:"bytes,7,opt,name=end,proto3" json:"end,omitempty"`
-	// The gap may have been longer: the node did not see the primary before commit.
+	// Whether the gap may have been longer: the node did not see the previous primary
+	// commit.
 	GapAtLeast bool `protobuf:"varint,8,opt,name=gap_at_least,json=gapAtLeast,proto3" json:"gap_at_least,omitempty"`
-	// How often the node answered nobody within the term, since no commit came
+	// How often within the term the node answered nobody, because no commit came
 	// through, and then went on.
 	Interruptions uint64 `protobuf:"varint,9,opt,name=interruptions,proto3" json:"interruptions,omitempty"`
-	// For how long that was in all, in milliseconds.
+	// How long these interruptions lasted in total, in milliseconds.
 	InterruptedMs uint64 `protobuf:"varint,10,opt,name=interrupted_ms,json=interruptedMs,proto3" json:"interrupted_ms,omitempty"`
-	// For how long the longest of them was, in milliseconds.
+	// How long the longest of them lasted, in milliseconds.
 	LongestInterruptionMs uint64 `protobuf:"varint,11,opt,name=longest_interruption_ms,json=longestInterruptionMs,proto3" json:"longest_interruption_ms,omitempty"`
 	unknownFields         protoimpl.UnknownFields
 	sizeCache             protoimpl.SizeCache
@@ -2115,7 +2117,7 @@ func (x *ForgetResponse) GetHeader() *ResponseHeader {
 // PauseTakeoverRequest says for how long.
 type PauseTakeoverRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Milliseconds from now on, up to 24 hours; 0 ends a pause.
+	// Milliseconds from now on, 1 second to 24 hours; 0 ends a pause.
 	ForMs         uint64 `protobuf:"varint,1,opt,name=for_ms,json=forMs,proto3" json:"for_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2207,12 +2209,12 @@ func (x *PauseTakeoverResponse) GetHeader() *ResponseHeader {
 // EventsRequest says which events.
 type EventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Sequence to begin with; 0, or one that etcd no longer has, = the oldest it
-	// has. etcd keeps about --events-ttl (60 s).
+	// Sequence to begin with; 0, or one that etcd no longer has, means the oldest
+	// that etcd has. etcd keeps the commits of about --events-ttl (60 s).
 	FromSequence uint64 `protobuf:"varint,1,opt,name=from_sequence,json=fromSequence,proto3" json:"from_sequence,omitempty"`
-	// Go on with what is committed from now on, until the caller ends the call.
+	// Whether to go on with new commits until the caller ends the call.
 	Follow bool `protobuf:"varint,2,opt,name=follow,proto3" json:"follow,omitempty"`
-	// End after so many events; 0 = no limit.
+	// How many events to send at most; 0 = no limit.
 	Limit         uint64 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2280,7 +2282,7 @@ type EventsResponse struct {
 	Sequence uint64 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// Cluster time of its commit, in milliseconds.
 	ClusterTimeMs int64 `protobuf:"varint,4,opt,name=cluster_time_ms,json=clusterTimeMs,proto3" json:"cluster_time_ms,omitempty"`
-	// Which record of the commit it stands in.
+	// The record of the commit that holds it.
 	Stream EventStream `protobuf:"varint,5,opt,name=stream,proto3,enum=understudy.v1.EventStream" json:"stream,omitempty"`
 	// Its type, for example "PUT_START", "REMOVE_BY_REGEX" or "LEASE_RENEWALS".
 	Type string `protobuf:"bytes,6,opt,name=type,proto3" json:"type,omitempty"`
@@ -2492,7 +2494,7 @@ type SegmentInfo struct {
 	UsedBytes uint64 `protobuf:"varint,4,opt,name=used_bytes,json=usedBytes,proto3" json:"used_bytes,omitempty"`
 	// Bytes in quarantine: freed, but given to nobody yet.
 	QuarantinedBytes uint64 `protobuf:"varint,5,opt,name=quarantined_bytes,json=quarantinedBytes,proto3" json:"quarantined_bytes,omitempty"`
-	// What becomes of the segment, in the words of Mooncake's master: OK,
+	// Status of the segment, in the words of Mooncake's master: OK,
 	// GRACEFULLY_UNMOUNTING. Empty from nodes of an older version.
 	Status        string `protobuf:"bytes,6,opt,name=status,proto3" json:"status,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2699,8 +2701,9 @@ type ClientInfo struct {
 	Ssd bool `protobuf:"varint,6,opt,name=ssd,proto3" json:"ssd,omitempty"`
 	// Whether the node watches it: always on the primary, never on a standby.
 	Watched bool `protobuf:"varint,7,opt,name=watched,proto3" json:"watched,omitempty"`
-	// Until it expires unless it is heard, in milliseconds; below 0 if it is silent
-	// for too long and kept, because many are. Unset if it is not watched.
+	// Milliseconds until the client expires if it stays silent. Below 0 if it has been
+	// silent for longer than its TTL and is kept, because many clients are silent.
+	// Unset if it is not watched.
 	ExpiresInMs   int64 `protobuf:"varint,8,opt,name=expires_in_ms,json=expiresInMs,proto3" json:"expires_in_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2889,11 +2892,11 @@ type DrainJob struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its id, as the HTTP API writes it.
 	JobId string `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
-	// What becomes of it, in the words of Mooncake's master: RUNNING.
+	// Its status, in the words of Mooncake's master: RUNNING.
 	Status string `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
 	// The names of the segments.
 	Segments []string `protobuf:"bytes,3,rep,name=segments,proto3" json:"segments,omitempty"`
-	// How long ago it was begun, in milliseconds.
+	// How long ago it began, in milliseconds of cluster time.
 	AgeMs         uint64 `protobuf:"varint,4,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2970,8 +2973,8 @@ type ListKeysRequest struct {
 	PageSize uint32 `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// next_page_token of the page before; empty for the first.
 	PageToken string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// Only keys under a lease, as far as this node knows; not from nodes of an older
-	// version.
+	// Only keys under a lease, as far as this node knows. Nodes of an older version
+	// ignore it.
 	Leased        bool `protobuf:"varint,6,opt,name=leased,proto3" json:"leased,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3059,8 +3062,8 @@ type ListKeysResponse struct {
 	Keys []string `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"`
 	// Asks for the next page; empty after the last.
 	NextPageToken string `protobuf:"bytes,3,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// If only leased keys are asked for: for how long each of them is still leased,
-	// as in QueryKeyResponse.
+	// If the request asks for leased keys only: how long each key is still leased, as
+	// in QueryKeyResponse.
 	LeaseRemainingMs []uint64 `protobuf:"varint,4,rep,packed,name=lease_remaining_ms,json=leaseRemainingMs,proto3" json:"lease_remaining_ms,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -3196,17 +3199,17 @@ type QueryKeyResponse struct {
 	HardPin bool `protobuf:"varint,6,opt,name=hard_pin,json=hardPin,proto3" json:"hard_pin,omitempty"`
 	// Whether it is pinned softly now.
 	SoftPin bool `protobuf:"varint,7,opt,name=soft_pin,json=softPin,proto3" json:"soft_pin,omitempty"`
-	// For how long it is still leased, in milliseconds of cluster time; 0 = it is
-	// not. On a standby as far as the journal tells.
+	// How long it is still leased, in milliseconds of cluster time; 0 if it is not. A
+	// standby knows only the leases in the journal.
 	LeaseRemainingMs uint64 `protobuf:"varint,8,opt,name=lease_remaining_ms,json=leaseRemainingMs,proto3" json:"lease_remaining_ms,omitempty"`
 	// How long ago its put was started, in milliseconds of cluster time.
 	AgeMs uint64 `protobuf:"varint,9,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`
-	// Why a removal that is not forced would be refused now, in plain English; empty
-	// if it would not be, as far as this node knows.
+	// Why the node would refuse an unforced removal now, in plain English; empty if
+	// nothing blocks one, as far as this node knows.
 	BlocksRemoval string `protobuf:"bytes,10,opt,name=blocks_removal,json=blocksRemoval,proto3" json:"blocks_removal,omitempty"`
 	// Why no eviction would take it now, in plain English; empty if one could.
 	BlocksEviction string `protobuf:"bytes,11,opt,name=blocks_eviction,json=blocksEviction,proto3" json:"blocks_eviction,omitempty"`
-	// Its promotion, copy or move between segments is under way.
+	// Whether a promotion, a copy or a move of the object is under way.
 	Transfer      bool `protobuf:"varint,12,opt,name=transfer,proto3" json:"transfer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3373,13 +3376,14 @@ func (x *DumpRangesRequest) GetSegmentId() string {
 }
 
 // DumpRangesResponse is a run of ranges of one segment, in ascending order of
-// offset. At first there is a run without ranges for each segment. A segment may
-// have any number of runs, between those of others.
+// offset. The stream begins with a run without ranges for each segment. After that
+// a segment may have any number of runs, interleaved with those of others.
 type DumpRangesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Who answered.
 	Header *ResponseHeader `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// The sequence at which this run stands; it never goes back within a stream.
+	// The sequence of the state that this run shows; it never decreases within a
+	// stream.
 	Sequence uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// The segment.
 	Segment *Segment `protobuf:"bytes,3,opt,name=segment,proto3" json:"segment,omitempty"`

@@ -46,22 +46,22 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// AdminService answers on every node, whatever its role. Answers are what this
-// node knows now: a standby's may be a little old, and no lease is granted.
+// AdminService answers on every node, whatever its role. An answer is what this
+// node knows now, so a standby's may be a little old. No call grants a lease.
 type AdminServiceClient interface {
-	// Status returns how this node and its cluster are.
+	// Status returns the state of this node, and of its cluster as the node knows it.
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusResponse, error)
 	// Digest returns the digest of this node's state at a sequence. If the node
-	// has not come so far yet, the call waits, at most until its deadline. At
-	// equal sequences, nodes whose digests differ have different states.
+	// has not applied that sequence yet, the call waits for it, at most until its
+	// deadline. Nodes whose digests differ at one sequence have different states.
 	//
 	// Errors: INVALID_PARAMS if the digest is no longer known (a node keeps the
 	// last 1,024); RPC_TIMEOUT if the deadline passed first;
 	// UNAVAILABLE_IN_CURRENT_STATUS if the node has no state, or its term ends.
 	Digest(ctx context.Context, in *DigestRequest, opts ...grpc.CallOption) (*DigestResponse, error)
 	// Handover makes a standby the primary, on purpose and without waiting for a
-	// timeout. It returns when that node serves. For a term that has ended it
-	// changes nothing and returns the primary of now, on any node.
+	// timeout. It returns when that node serves. For a term that has ended, any
+	// node answers: the call changes nothing and returns the current primary.
 	//
 	// Errors: UNAVAILABLE_IN_CURRENT_MODE if this node is not the primary;
 	// UNAVAILABLE_IN_CURRENT_STATUS if no standby is promotable, if the standby does
@@ -69,77 +69,81 @@ type AdminServiceClient interface {
 	// node that is unknown or cannot take over, or a term that is yet to come;
 	// RPC_TIMEOUT if the outcome is open; NOT_SUPPORTED without HA.
 	Handover(ctx context.Context, in *HandoverRequest, opts ...grpc.CallOption) (*HandoverResponse, error)
-	// StartEmpty gives up the state of a cluster of which no complete node is
-	// left, and makes this node its primary with nothing in it. Everything in the
-	// cache is lost; clients are told to remount.
+	// StartEmpty gives up the state of a cluster that has no complete node left, and
+	// makes this node its primary, without any objects. Everything in the cache is
+	// lost; clients get NEED_REMOUNT.
 	//
-	// Errors: UNAVAILABLE_IN_CURRENT_STATUS while there is a primary or a
-	// promotable node, or a node with the whole state is away (see Forget);
+	// Errors: UNAVAILABLE_IN_CURRENT_STATUS while there is a primary or a promotable
+	// node, or while a node with the whole state is away (see Forget);
 	// INVALID_PARAMS for a term that is not the last one;
 	// NOT_SUPPORTED without HA.
 	StartEmpty(ctx context.Context, in *StartEmptyRequest, opts ...grpc.CallOption) (*StartEmptyResponse, error)
 	// Refound founds the journal anew from the state that this node holds, or from a
 	// state file that the caller sends: a first message, and then the file's bytes.
-	// This node becomes the primary, with all of that state. What others acknowledged
-	// beyond it is lost. It returns when this node serves.
+	// This node becomes the primary, with all of that state. What other nodes
+	// acknowledged beyond that state is lost. The call returns when this node serves.
 	//
-	// Errors: UNAVAILABLE_IN_CURRENT_STATUS if the node holds no state, if it follows
-	// the journal or serves already, or if more would be lost, or less, than what the
-	// request gives up; INVALID_PARAMS for a file that is damaged or of another
+	// Errors: UNAVAILABLE_IN_CURRENT_STATUS if the node holds no state, follows the
+	// journal, or serves already, or if the nodes that would lose state are not
+	// exactly those in give_up; INVALID_PARAMS for a file that is damaged or belongs to another
 	// cluster; RPC_TIMEOUT if the outcome is open; NOT_SUPPORTED without HA.
 	Refound(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[RefoundRequest, RefoundResponse], error)
-	// Backup sends the state of this node, whatever its role, as a state file: the
-	// messages' data, one behind the other. The file is whole if the call ends
-	// without an error; its last 8 bytes are a checksum of the others. Commits go
-	// on meanwhile.
+	// Backup sends the state of this node, whatever its role, as a state file: append
+	// the data of all messages, in order. The file is whole if the call ends without
+	// an error; its last 8 bytes are a checksum of the rest. Commits do not wait for
+	// the backup.
 	//
 	// Errors: UNAVAILABLE_IN_CURRENT_STATUS if the node holds no complete state,
-	// loses it meanwhile, or sends it to somebody else already; NOT_SUPPORTED
+	// loses it during the call, or sends it to another caller already; NOT_SUPPORTED
 	// without HA.
 	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupResponse], error)
-	// History returns the last terms, oldest first, as etcd has them: which node
-	// led, since when, why, how the term ended, and for how long no node served.
+	// History returns the records of the last terms in etcd, oldest first: which node
+	// was the primary, since when and why, how the term ended, and how long no node
+	// had served before it.
 	//
-	// Errors: UNAVAILABLE_IN_CURRENT_STATUS if etcd is away; NOT_SUPPORTED
+	// Errors: UNAVAILABLE_IN_CURRENT_STATUS if etcd does not answer; NOT_SUPPORTED
 	// without HA.
 	History(ctx context.Context, in *HistoryRequest, opts ...grpc.CallOption) (*HistoryResponse, error)
-	// Forget gives up what a node holds that is listed in etcd as one with the
-	// whole state, and that does not run: nobody waits for it any more before a
-	// cluster without the state starts empty.
+	// Forget strikes a node that does not run off the list, in etcd, of nodes with the
+	// whole state, and so gives up what it holds. A cluster without the state then
+	// starts empty without waiting for that node.
 	//
-	// Errors: UNAVAILABLE_IN_CURRENT_STATUS while the node runs, or etcd is away;
-	// INVALID_PARAMS for a node that is not listed; NOT_SUPPORTED without HA.
+	// Errors: UNAVAILABLE_IN_CURRENT_STATUS while the node runs, or if etcd does not
+	// answer; INVALID_PARAMS for a node that is not listed; RPC_TIMEOUT if the outcome
+	// is open; NOT_SUPPORTED without HA.
 	Forget(ctx context.Context, in *ForgetRequest, opts ...grpc.CallOption) (*ForgetResponse, error)
-	// AddMember makes a node that joins a member of the etcd that the nodes run
-	// themselves: one without a vote, until it has caught up. A repeated call
-	// returns the same as long as the node has not started. The secret that the
-	// nodes share comes in the header join-token.
+	// AddMember adds a joining node to the etcd cluster that the nodes run themselves:
+	// as a learner, without a vote, until it has caught up. A repeated call returns
+	// the same as long as the node has not started. The caller sends the secret that
+	// the nodes share in the header join-token.
 	//
 	// Errors: ILLEGAL_CLIENT without that secret; UNAVAILABLE_IN_CURRENT_STATUS
 	// while another node joins, while a majority of the members is away, or if a
-	// member of that name or address is there already (see RemoveMember);
+	// member already has that name or address (see RemoveMember);
 	// INVALID_PARAMS for an address that others cannot dial; NOT_SUPPORTED if the
 	// nodes do not run etcd themselves.
 	AddMember(ctx context.Context, in *AddMemberRequest, opts ...grpc.CallOption) (*AddMemberResponse, error)
-	// RemoveMember takes a member away from that etcd whose node is gone, or has
-	// lost its data. To replace it, the member stays until its node joins again, with
-	// an empty directory: the AddMember of that node takes it away.
+	// RemoveMember removes a member of that etcd cluster whose node is gone or has lost
+	// its data. With replace, the member stays until its node joins again with an
+	// empty directory: the AddMember of that node removes it.
 	//
-	// Errors: UNAVAILABLE_IN_CURRENT_STATUS while its node runs, or if too few of
-	// the others are there; INVALID_PARAMS for an unknown member; NOT_SUPPORTED if
+	// Errors: UNAVAILABLE_IN_CURRENT_STATUS while the member's node runs, or if too few
+	// other members are there; INVALID_PARAMS for an unknown member; NOT_SUPPORTED if
 	// the nodes do not run etcd themselves.
 	RemoveMember(ctx context.Context, in *RemoveMemberRequest, opts ...grpc.CallOption) (*RemoveMemberResponse, error)
-	// PauseTakeover pauses automatic takeover for a time, or ends the pause. Meanwhile no
-	// node deposes the primary or takes over from one that is gone, except by a handover
-	// or if it was that primary. Fences stay as they are.
+	// PauseTakeover pauses automatic takeover for a time, or ends the pause. During the
+	// pause no node deposes the primary. Nor does a node take over from a primary that
+	// is gone, except by a handover, or if it was that primary itself. Fences stay as
+	// they are.
 	//
-	// Errors: INVALID_PARAMS for more than 24 hours; UNAVAILABLE_IN_CURRENT_STATUS if etcd
-	// is away; NOT_SUPPORTED without HA.
+	// Errors: INVALID_PARAMS for less than a second or more than 24 hours;
+	// UNAVAILABLE_IN_CURRENT_STATUS if etcd does not answer; RPC_TIMEOUT if the outcome
+	// is open; NOT_SUPPORTED without HA.
 	PauseTakeover(ctx context.Context, in *PauseTakeoverRequest, opts ...grpc.CallOption) (*PauseTakeoverResponse, error)
-	// Events sends the events in the journal, decoded, in the order in which they
-	// apply. Commits without events (beats) are left out.
+	// Events sends the events in the journal, decoded, in the order in which nodes
+	// apply them. It leaves out commits without events (beats).
 	//
-	// Errors: UNAVAILABLE_IN_CURRENT_STATUS if etcd is away; NOT_SUPPORTED
+	// Errors: UNAVAILABLE_IN_CURRENT_STATUS if etcd does not answer; NOT_SUPPORTED
 	// without HA.
 	Events(ctx context.Context, in *EventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[EventsResponse], error)
 	// ListSegments returns the mounted segments, in the order in which they were
@@ -150,8 +154,8 @@ type AdminServiceClient interface {
 	ListClients(ctx context.Context, in *ListClientsRequest, opts ...grpc.CallOption) (*ListClientsResponse, error)
 	// ListDrainJobs returns the drain jobs that are remembered, oldest first.
 	ListDrainJobs(ctx context.Context, in *ListDrainJobsRequest, opts ...grpc.CallOption) (*ListDrainJobsResponse, error)
-	// ListKeys returns the keys of a tenant, page by page. The pages are no
-	// picture of one moment; a key that exists all the while appears exactly once.
+	// ListKeys returns the keys of a tenant, page by page. The pages do not show one
+	// moment, but a key that exists throughout appears exactly once.
 	//
 	// Errors: INVALID_PARAMS for a bad regular expression or page token.
 	ListKeys(ctx context.Context, in *ListKeysRequest, opts ...grpc.CallOption) (*ListKeysResponse, error)
@@ -160,11 +164,11 @@ type AdminServiceClient interface {
 	// Errors: OBJECT_NOT_FOUND.
 	QueryKey(ctx context.Context, in *QueryKeyRequest, opts ...grpc.CallOption) (*QueryKeyResponse, error)
 	// DumpRanges sends every range of memory that is not free, part by part while
-	// commits go on. If the digest is the same before and after it, the list is of
-	// one state: so drills check from outside that no two ranges overlap. Else an
-	// object that was moved meanwhile may be in it twice, or not at all.
+	// commits go on. If Digest returns the same before and after the dump, the ranges
+	// are those of one state, and a drill can check that no two of them overlap. If
+	// not, an object that was moved during the dump may appear twice or not at all.
 	//
-	// Errors: SEGMENT_NOT_FOUND, UNAVAILABLE_IN_CURRENT_STATUS if other dumps are
+	// Errors: SEGMENT_NOT_FOUND; UNAVAILABLE_IN_CURRENT_STATUS if other dumps are
 	// under way.
 	DumpRanges(ctx context.Context, in *DumpRangesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[DumpRangesResponse], error)
 }
@@ -391,22 +395,22 @@ type AdminService_DumpRangesClient = grpc.ServerStreamingClient[DumpRangesRespon
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
 //
-// AdminService answers on every node, whatever its role. Answers are what this
-// node knows now: a standby's may be a little old, and no lease is granted.
+// AdminService answers on every node, whatever its role. An answer is what this
+// node knows now, so a standby's may be a little old. No call grants a lease.
 type AdminServiceServer interface {
-	// Status returns how this node and its cluster are.
+	// Status returns the state of this node, and of its cluster as the node knows it.
 	Status(context.Context, *StatusRequest) (*StatusResponse, error)
 	// Digest returns the digest of this node's state at a sequence. If the node
-	// has not come so far yet, the call waits, at most until its deadline. At
-	// equal sequences, nodes whose digests differ have different states.
+	// has not applied that sequence yet, the call waits for it, at most until its
+	// deadline. Nodes whose digests differ at one sequence have different states.
 	//
 	// Errors: INVALID_PARAMS if the digest is no longer known (a node keeps the
 	// last 1,024); RPC_TIMEOUT if the deadline passed first;
 	// UNAVAILABLE_IN_CURRENT_STATUS if the node has no state, or its term ends.
 	Digest(context.Context, *DigestRequest) (*DigestResponse, error)
 	// Handover makes a standby the primary, on purpose and without waiting for a
-	// timeout. It returns when that node serves. For a term that has ended it
-	// changes nothing and returns the primary of now, on any node.
+	// timeout. It returns when that node serves. For a term that has ended, any
+	// node answers: the call changes nothing and returns the current primary.
 	//
 	// Errors: UNAVAILABLE_IN_CURRENT_MODE if this node is not the primary;
 	// UNAVAILABLE_IN_CURRENT_STATUS if no standby is promotable, if the standby does
@@ -414,77 +418,81 @@ type AdminServiceServer interface {
 	// node that is unknown or cannot take over, or a term that is yet to come;
 	// RPC_TIMEOUT if the outcome is open; NOT_SUPPORTED without HA.
 	Handover(context.Context, *HandoverRequest) (*HandoverResponse, error)
-	// StartEmpty gives up the state of a cluster of which no complete node is
-	// left, and makes this node its primary with nothing in it. Everything in the
-	// cache is lost; clients are told to remount.
+	// StartEmpty gives up the state of a cluster that has no complete node left, and
+	// makes this node its primary, without any objects. Everything in the cache is
+	// lost; clients get NEED_REMOUNT.
 	//
-	// Errors: UNAVAILABLE_IN_CURRENT_STATUS while there is a primary or a
-	// promotable node, or a node with the whole state is away (see Forget);
+	// Errors: UNAVAILABLE_IN_CURRENT_STATUS while there is a primary or a promotable
+	// node, or while a node with the whole state is away (see Forget);
 	// INVALID_PARAMS for a term that is not the last one;
 	// NOT_SUPPORTED without HA.
 	StartEmpty(context.Context, *StartEmptyRequest) (*StartEmptyResponse, error)
 	// Refound founds the journal anew from the state that this node holds, or from a
 	// state file that the caller sends: a first message, and then the file's bytes.
-	// This node becomes the primary, with all of that state. What others acknowledged
-	// beyond it is lost. It returns when this node serves.
+	// This node becomes the primary, with all of that state. What other nodes
+	// acknowledged beyond that state is lost. The call returns when this node serves.
 	//
-	// Errors: UNAVAILABLE_IN_CURRENT_STATUS if the node holds no state, if it follows
-	// the journal or serves already, or if more would be lost, or less, than what the
-	// request gives up; INVALID_PARAMS for a file that is damaged or of another
+	// Errors: UNAVAILABLE_IN_CURRENT_STATUS if the node holds no state, follows the
+	// journal, or serves already, or if the nodes that would lose state are not
+	// exactly those in give_up; INVALID_PARAMS for a file that is damaged or belongs to another
 	// cluster; RPC_TIMEOUT if the outcome is open; NOT_SUPPORTED without HA.
 	Refound(grpc.ClientStreamingServer[RefoundRequest, RefoundResponse]) error
-	// Backup sends the state of this node, whatever its role, as a state file: the
-	// messages' data, one behind the other. The file is whole if the call ends
-	// without an error; its last 8 bytes are a checksum of the others. Commits go
-	// on meanwhile.
+	// Backup sends the state of this node, whatever its role, as a state file: append
+	// the data of all messages, in order. The file is whole if the call ends without
+	// an error; its last 8 bytes are a checksum of the rest. Commits do not wait for
+	// the backup.
 	//
 	// Errors: UNAVAILABLE_IN_CURRENT_STATUS if the node holds no complete state,
-	// loses it meanwhile, or sends it to somebody else already; NOT_SUPPORTED
+	// loses it during the call, or sends it to another caller already; NOT_SUPPORTED
 	// without HA.
 	Backup(*BackupRequest, grpc.ServerStreamingServer[BackupResponse]) error
-	// History returns the last terms, oldest first, as etcd has them: which node
-	// led, since when, why, how the term ended, and for how long no node served.
+	// History returns the records of the last terms in etcd, oldest first: which node
+	// was the primary, since when and why, how the term ended, and how long no node
+	// had served before it.
 	//
-	// Errors: UNAVAILABLE_IN_CURRENT_STATUS if etcd is away; NOT_SUPPORTED
+	// Errors: UNAVAILABLE_IN_CURRENT_STATUS if etcd does not answer; NOT_SUPPORTED
 	// without HA.
 	History(context.Context, *HistoryRequest) (*HistoryResponse, error)
-	// Forget gives up what a node holds that is listed in etcd as one with the
-	// whole state, and that does not run: nobody waits for it any more before a
-	// cluster without the state starts empty.
+	// Forget strikes a node that does not run off the list, in etcd, of nodes with the
+	// whole state, and so gives up what it holds. A cluster without the state then
+	// starts empty without waiting for that node.
 	//
-	// Errors: UNAVAILABLE_IN_CURRENT_STATUS while the node runs, or etcd is away;
-	// INVALID_PARAMS for a node that is not listed; NOT_SUPPORTED without HA.
+	// Errors: UNAVAILABLE_IN_CURRENT_STATUS while the node runs, or if etcd does not
+	// answer; INVALID_PARAMS for a node that is not listed; RPC_TIMEOUT if the outcome
+	// is open; NOT_SUPPORTED without HA.
 	Forget(context.Context, *ForgetRequest) (*ForgetResponse, error)
-	// AddMember makes a node that joins a member of the etcd that the nodes run
-	// themselves: one without a vote, until it has caught up. A repeated call
-	// returns the same as long as the node has not started. The secret that the
-	// nodes share comes in the header join-token.
+	// AddMember adds a joining node to the etcd cluster that the nodes run themselves:
+	// as a learner, without a vote, until it has caught up. A repeated call returns
+	// the same as long as the node has not started. The caller sends the secret that
+	// the nodes share in the header join-token.
 	//
 	// Errors: ILLEGAL_CLIENT without that secret; UNAVAILABLE_IN_CURRENT_STATUS
 	// while another node joins, while a majority of the members is away, or if a
-	// member of that name or address is there already (see RemoveMember);
+	// member already has that name or address (see RemoveMember);
 	// INVALID_PARAMS for an address that others cannot dial; NOT_SUPPORTED if the
 	// nodes do not run etcd themselves.
 	AddMember(context.Context, *AddMemberRequest) (*AddMemberResponse, error)
-	// RemoveMember takes a member away from that etcd whose node is gone, or has
-	// lost its data. To replace it, the member stays until its node joins again, with
-	// an empty directory: the AddMember of that node takes it away.
+	// RemoveMember removes a member of that etcd cluster whose node is gone or has lost
+	// its data. With replace, the member stays until its node joins again with an
+	// empty directory: the AddMember of that node removes it.
 	//
-	// Errors: UNAVAILABLE_IN_CURRENT_STATUS while its node runs, or if too few of
-	// the others are there; INVALID_PARAMS for an unknown member; NOT_SUPPORTED if
+	// Errors: UNAVAILABLE_IN_CURRENT_STATUS while the member's node runs, or if too few
+	// other members are there; INVALID_PARAMS for an unknown member; NOT_SUPPORTED if
 	// the nodes do not run etcd themselves.
 	RemoveMember(context.Context, *RemoveMemberRequest) (*RemoveMemberResponse, error)
-	// PauseTakeover pauses automatic takeover for a time, or ends the pause. Meanwhile no
-	// node deposes the primary or takes over from one that is gone, except by a handover
-	// or if it was that primary. Fences stay as they are.
+	// PauseTakeover pauses automatic takeover for a time, or ends the pause. During the
+	// pause no node deposes the primary. Nor does a node take over from a primary that
+	// is gone, except by a handover, or if it was that primary itself. Fences stay as
+	// they are.
 	//
-	// Errors: INVALID_PARAMS for more than 24 hours; UNAVAILABLE_IN_CURRENT_STATUS if etcd
-	// is away; NOT_SUPPORTED without HA.
+	// Errors: INVALID_PARAMS for less than a second or more than 24 hours;
+	// UNAVAILABLE_IN_CURRENT_STATUS if etcd does not answer; RPC_TIMEOUT if the outcome
+	// is open; NOT_SUPPORTED without HA.
 	PauseTakeover(context.Context, *PauseTakeoverRequest) (*PauseTakeoverResponse, error)
-	// Events sends the events in the journal, decoded, in the order in which they
-	// apply. Commits without events (beats) are left out.
+	// Events sends the events in the journal, decoded, in the order in which nodes
+	// apply them. It leaves out commits without events (beats).
 	//
-	// Errors: UNAVAILABLE_IN_CURRENT_STATUS if etcd is away; NOT_SUPPORTED
+	// Errors: UNAVAILABLE_IN_CURRENT_STATUS if etcd does not answer; NOT_SUPPORTED
 	// without HA.
 	Events(*EventsRequest, grpc.ServerStreamingServer[EventsResponse]) error
 	// ListSegments returns the mounted segments, in the order in which they were
@@ -495,8 +503,8 @@ type AdminServiceServer interface {
 	ListClients(context.Context, *ListClientsRequest) (*ListClientsResponse, error)
 	// ListDrainJobs returns the drain jobs that are remembered, oldest first.
 	ListDrainJobs(context.Context, *ListDrainJobsRequest) (*ListDrainJobsResponse, error)
-	// ListKeys returns the keys of a tenant, page by page. The pages are no
-	// picture of one moment; a key that exists all the while appears exactly once.
+	// ListKeys returns the keys of a tenant, page by page. The pages do not show one
+	// moment, but a key that exists throughout appears exactly once.
 	//
 	// Errors: INVALID_PARAMS for a bad regular expression or page token.
 	ListKeys(context.Context, *ListKeysRequest) (*ListKeysResponse, error)
@@ -505,11 +513,11 @@ type AdminServiceServer interface {
 	// Errors: OBJECT_NOT_FOUND.
 	QueryKey(context.Context, *QueryKeyRequest) (*QueryKeyResponse, error)
 	// DumpRanges sends every range of memory that is not free, part by part while
-	// commits go on. If the digest is the same before and after it, the list is of
-	// one state: so drills check from outside that no two ranges overlap. Else an
-	// object that was moved meanwhile may be in it twice, or not at all.
+	// commits go on. If Digest returns the same before and after the dump, the ranges
+	// are those of one state, and a drill can check that no two of them overlap. If
+	// not, an object that was moved during the dump may appear twice or not at all.
 	//
-	// Errors: SEGMENT_NOT_FOUND, UNAVAILABLE_IN_CURRENT_STATUS if other dumps are
+	// Errors: SEGMENT_NOT_FOUND; UNAVAILABLE_IN_CURRENT_STATUS if other dumps are
 	// under way.
 	DumpRanges(*DumpRangesRequest, grpc.ServerStreamingServer[DumpRangesResponse]) error
 	mustEmbedUnimplementedAdminServiceServer()

@@ -1,47 +1,47 @@
-// What all services share: how answers begin, and the rules that hold for
-// every call.
+// What all services share: the header of every response, and the rules for every
+// call.
 //
-// Who is asking. Requests about objects carry a tenant; empty means "default".
-// Requests of a store client about itself carry its client id.
+// Callers. Requests about objects carry a tenant; empty means "default". Requests
+// of a store client about itself carry its client id.
 //
 // UUIDs (client and segment ids) are strings in canonical form, 36 characters
 // such as "6ba7b810-9dad-11d1-80b4-00c04fd430c8"; upper-case digits are
 // accepted, other spellings (braces, "urn:uuid:", no dashes) and the nil UUID
 // are INVALID_PARAMS.
 //
-// Time. No clock value of any machine crosses the wire. Durations are whole
-// milliseconds in fields ending in _ms. Cluster time, where it is shown, is the
+// Time. No protocol rule depends on a clock value from another machine. Durations are
+// whole milliseconds in fields ending in _ms. Cluster time, where it is shown, is the
 // journal's own time in milliseconds; it has no relation to a wall clock.
 //
 // Repeating calls. A method marked NO_SIDE_EFFECTS or IDEMPOTENT may be
 // repeated at any time. Every other request carries a request_id: a random
-// number from 1 to 2^63 - 1, drawn anew for each call; 0 means none, and then
-// the call must not be repeated. A call repeated with its id and the same
-// arguments gets the answer of the first and changes nothing twice, after a
-// failover too:
+// number from 1 to 2^63 - 1, new for each call. 0 means none, and such a call must
+// not be repeated. A call that is repeated with its id and the same arguments gets
+// the answer of the first and changes nothing twice, also after a failover. How long
+// that holds depends on the call:
 //   - PutStart: while the reservation is in progress;
 //   - PutEnd with an object_id, MountSegment, ReMountSegment, UnmountSegment:
-//     always; they name what they mean by an id that is never given again. If
-//     the object has gone meanwhile, the answer says so. PutEnd without an
+//     always, since they name their object or segment by an id that is never used
+//     again. If the object is gone by then, the answer says so. PutEnd without an
 //     object_id may end a later put of the key;
 //   - MountLocalDiskSegment: always;
-//   - PutRevoke, Remove: for a minute of the journal's time after the id removed
-//     something; a PutRevoke that leaves replicas of other kinds, always if it
-//     has an object_id;
+//   - PutRevoke, Remove: for a minute of cluster time after the call with that id
+//     removed something; always for a PutRevoke with an object_id that leaves
+//     replicas of other kinds;
 //   - BatchReplicaClear: never;
-//   - RemoveByRegex and RemoveAll: never. A repeat would remove what was put
-//     meanwhile, so a client does not repeat them by itself.
+//   - RemoveByRegex and RemoveAll: never. A repeat would remove what was put since
+//     the first call, so clients do not repeat them automatically.
 //
-// Item i (from 0) of a batch stands for the single call with request_id + i. So
-// a batch is repeated whole and in the same order, or in part: any run of its
-// items that begins at item i, in a call of its own with request_id + i.
+// Item i (from 0) of a batch stands for the single call with request_id + i. So a
+// batch may be repeated whole and in the same order. Any run of its items that
+// begins at item i may be repeated in a call of its own, with request_id + i.
 //
-// Batches. 1 to 10,000 items a call: the reservations of so many puts fill
-// about one commit of the journal (1 MiB). Answers keep the order of the
-// request, duplicates included. They hold a payload for every item where there
-// is one, and errors only for those items that failed, so that success costs
-// nothing. A fault of the call as a whole (no items, too many, not the leader)
-// is the gRPC status; its kind says whether items may have been applied.
+// Batches. 1 to 10,000 items a call: the reservations of 10,000 puts fill about one
+// commit of the journal (1 MiB). Answers keep the order of the request, duplicates
+// included. Where there is a payload, they hold one for every item. They hold errors
+// only for the items that failed, so that success costs nothing. A fault of the call
+// as a whole (no items, too many, not the leader) is the gRPC status; its kind says
+// whether items may have been applied.
 //
 // Sizes. A message holds at most 16 MiB in either direction (the server's
 // --max-message-bytes). gRPC's own default for what a client may receive, 4
@@ -75,13 +75,13 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// ResponseHeader begins every answer, and stands in every ErrorDetail.
+// ResponseHeader is part of every answer and of every ErrorDetail.
 type ResponseHeader struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Term of the primary that answered, from 1. A client drops an answer of
-	// ObjectService or ClientService whose term is lower than one it has seen: it
-	// comes from a primary that was replaced. From a standby it is the term of
-	// the newest commit it has applied, 0 if there is none.
+	// ObjectService or ClientService whose term is lower than one it has seen, since
+	// it comes from a primary that was replaced. In an answer of a standby this is the
+	// term of the newest commit that it has applied, 0 if there is none.
 	Term uint64 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
 	// The cluster the node belongs to. A client or peer that expects another one
 	// drops the answer.

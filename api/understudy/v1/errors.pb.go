@@ -24,10 +24,10 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Kind says what went wrong, in a way that a program can act on. The names are
-// those of the C++ master's errors (Mooncake Store), the numbers are not: they
-// are small, and ErrorDetail has the C++ number beside them. Values are added,
-// never changed; treat an unknown one as INTERNAL_ERROR.
+// Kind says what went wrong, in a way that a program can act on. The names are those
+// of the C++ master's errors (Mooncake Store). The numbers are not; ErrorDetail has
+// the C++ number as well, and so has each comment below. Values are added, never
+// changed; treat an unknown one as INTERNAL_ERROR.
 //
 // "Retry" means that the same call may succeed later although nothing is wrong
 // with it.
@@ -67,9 +67,9 @@ const (
 	Kind_KIND_OBJECT_ALREADY_EXISTS Kind = 14
 	// A reader holds a lease; retry. (-706)
 	Kind_KIND_OBJECT_HAS_LEASE Kind = 15
-	// A copy or move task holds the object; retry. (-708)
+	// A copy, a move or a promotion of the object is under way; retry. (-708)
 	Kind_KIND_OBJECT_HAS_REPLICATION_TASK Kind = 16
-	// No such task on the object. (-709)
+	// No copy, move or promotion of the object is under way. (-709)
 	Kind_KIND_OBJECT_NO_REPLICATION_TASK Kind = 17
 	// The object has no replica on that segment. (-710)
 	Kind_KIND_REPLICA_NOT_FOUND Kind = 18
@@ -77,14 +77,14 @@ const (
 	Kind_KIND_REPLICA_ALREADY_EXISTS Kind = 19
 	// The replica was removed meanwhile. (-712)
 	Kind_KIND_REPLICA_IS_GONE Kind = 20
-	// A task reads the replica; retry. (-714)
+	// A put of the replicas is in progress; retry. (-714)
 	Kind_KIND_OBJECT_REPLICA_BUSY Kind = 21
 	// No task of that id. (-1400)
 	Kind_KIND_TASK_NOT_FOUND Kind = 22
 	// Too many tasks are pending; retry. (-1401)
 	Kind_KIND_TASK_PENDING_LIMIT_EXCEEDED Kind = 23
-	// It cannot be done now and nothing has changed: the queue is full, etcd is
-	// away or out of space; retry. (-1010)
+	// The call cannot be done now, and nothing has changed: the queue is full, or etcd
+	// does not answer or is out of space; retry. (-1010)
 	Kind_KIND_UNAVAILABLE_IN_CURRENT_STATUS Kind = 24
 	// NOT_LEADER: this node does not serve and has changed nothing; retry at the
 	// leader, see ErrorDetail.leader_address. (-1011)
@@ -93,12 +93,12 @@ const (
 	Kind_KIND_NOT_SUPPORTED Kind = 26
 	// The tenant's quota is used up. (-1700)
 	Kind_KIND_TENANT_QUOTA_EXCEEDED Kind = 27
-	// A write without a known tenant. (-1701)
+	// The tenant has no quota, so it may not write. (-1701)
 	Kind_KIND_TENANT_NOT_REGISTERED Kind = 28
 	// The tenant still owns objects. (-1702)
 	Kind_KIND_TENANT_NOT_EMPTY Kind = 29
-	// UNRESOLVED: the call may or may not have been applied. Repeat it with the
-	// same request_id where that is safe, or look. (-901)
+	// UNRESOLVED: the call may or may not have been applied. Repeat it with the same
+	// request_id where that is safe, or query the object. (-901)
 	Kind_KIND_RPC_TIMEOUT Kind = 30
 	// No drain job of that id. (-1402)
 	Kind_KIND_JOB_NOT_FOUND Kind = 31
@@ -293,7 +293,7 @@ func (x *ErrorDetail) GetLeaderAddress() string {
 	return ""
 }
 
-// ItemError is the failure of one item of a batch. Items without one have
+// ItemError is the failure of one item of a batch. Items without an ItemError have
 // succeeded.
 type ItemError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -301,7 +301,7 @@ type ItemError struct {
 	Index uint32 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
 	// What went wrong with it; never unspecified.
 	Kind Kind `protobuf:"varint,2,opt,name=kind,proto3,enum=understudy.v1.Kind" json:"kind,omitempty"`
-	// More for people, where there is more to say than the kind; may be empty.
+	// Details for people, if there are any beyond the kind; may be empty.
 	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -141,14 +141,14 @@ func (ReplicaSelector) EnumDescriptor() ([]byte, []int) {
 // ReplicaList is an object with its replicas, for its reader or its writer.
 type ReplicaList struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The object's id: names this put of the key for ever. 0 in a batch means
-	// that the item failed, see errors there.
+	// The object's id: it identifies this put of the key and is never used again. 0 in
+	// a batch means that the item failed: see the errors of the answer.
 	ObjectId uint64 `protobuf:"varint,1,opt,name=object_id,json=objectId,proto3" json:"object_id,omitempty"`
-	// Bytes of the object; each replica has as many.
+	// Size of the object, and of each replica, in bytes.
 	Size uint64 `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
-	// For a reader the readable ones, for a writer those to write; at least one.
+	// For a reader the readable replicas, for a writer the ones to write; at least one.
 	Replicas []*Replica `protobuf:"bytes,3,rep,name=replicas,proto3" json:"replicas,omitempty"`
-	// The checksum given at PutEnd; unset if none was, or for a writer.
+	// The checksum given at PutEnd; unset if PutEnd gave none, and for a writer.
 	ObjectChecksum *uint64 `protobuf:"fixed64,4,opt,name=object_checksum,json=objectChecksum,proto3,oneof" json:"object_checksum,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -212,7 +212,7 @@ func (x *ReplicaList) GetObjectChecksum() uint64 {
 	return 0
 }
 
-// Replica tells where one copy of an object's bytes is.
+// Replica is one copy of an object's bytes, with its place.
 type Replica struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether it can be read: PROCESSING for its writer, COMPLETE for a reader.
@@ -331,7 +331,7 @@ type MemoryLocation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Address of the first byte, in the memory of the segment's owner.
 	Address uint64 `protobuf:"varint,1,opt,name=address,proto3" json:"address,omitempty"`
-	// Transfer engine endpoint of the owner, where the bytes are reached.
+	// Transfer engine endpoint of the owner, which serves the bytes.
 	Endpoint string `protobuf:"bytes,2,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
 	// Transfer protocol of the segment, for example "rdma" or "tcp".
 	Protocol string `protobuf:"bytes,3,opt,name=protocol,proto3" json:"protocol,omitempty"`

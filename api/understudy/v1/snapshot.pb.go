@@ -26,7 +26,7 @@ const (
 // StreamSnapshotRequest says who asks, and what it can read.
 type StreamSnapshotRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The cluster of the node that asks; must be that of the primary.
+	// The cluster id of the node that asks; must be that of the primary.
 	ClusterId string `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	// The node that asks, for the log.
 	NodeId string `protobuf:"bytes,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
@@ -200,21 +200,20 @@ func (*StreamSnapshotResponse_Chunk) isStreamSnapshotResponse_Content() {}
 
 func (*StreamSnapshotResponse_End) isStreamSnapshotResponse_Content() {}
 
-// SnapshotStart says what follows.
+// SnapshotStart describes the stream.
 type SnapshotStart struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How the parts are encoded: the newest format that both sides know.
 	Format uint32 `protobuf:"varint,1,opt,name=format,proto3" json:"format,omitempty"`
-	// Sequence that the first part stands at.
+	// Sequence of the state in the first part.
 	StartSequence uint64 `protobuf:"varint,2,opt,name=start_sequence,json=startSequence,proto3" json:"start_sequence,omitempty"`
-	// Revision of etcd at which start_sequence was committed: a watch from the
-	// revision behind it sees every commit that the snapshot lacks. 0 if the
-	// sequence is 0.
+	// Revision of etcd at which start_sequence was committed: a watch from the next
+	// revision sees every commit that the snapshot lacks. 0 if the sequence is 0.
 	StartRevision int64 `protobuf:"varint,3,opt,name=start_revision,json=startRevision,proto3" json:"start_revision,omitempty"`
 	// How many parts there are.
 	Parts uint32 `protobuf:"varint,4,opt,name=parts,proto3" json:"parts,omitempty"`
 	// Value of the journal's head in etcd at start_sequence, which names the history.
-	// Empty if the sequence is 0, or from an older version.
+	// Empty if the sequence is 0, or if the primary runs an older version.
 	StartHead     []byte `protobuf:"bytes,5,opt,name=start_head,json=startHead,proto3" json:"start_head,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -285,15 +284,15 @@ func (x *SnapshotStart) GetStartHead() []byte {
 	return nil
 }
 
-// SnapshotChunk is a piece of a part. The pieces of a part follow one another,
-// and the parts stand in order, each with at least one chunk.
+// SnapshotChunk is a piece of a part. The chunks of a part come one after another,
+// and the parts in order. Each part has at least one chunk.
 type SnapshotChunk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Which part, from 0.
 	Part uint32 `protobuf:"varint,1,opt,name=part,proto3" json:"part,omitempty"`
 	// At most 1 MiB.
 	Data []byte `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
-	// Whether the part is whole with this chunk.
+	// Whether this is the last chunk of the part.
 	Last          bool `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -353,8 +352,8 @@ func (x *SnapshotChunk) GetLast() bool {
 // SnapshotEnd proves that the stream is whole.
 type SnapshotEnd struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Sequence that the last part stands at: the state is to be checked from here
-	// on.
+	// Sequence of the state in the last part. From this sequence on the reader can
+	// check its state.
 	EndSequence uint64 `protobuf:"varint,1,opt,name=end_sequence,json=endSequence,proto3" json:"end_sequence,omitempty"`
 	// Bytes of all parts.
 	Bytes uint64 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`

@@ -30,13 +30,13 @@ const (
 //
 // SnapshotService is for the nodes of one cluster.
 type SnapshotServiceClient interface {
-	// StreamSnapshot sends the state of the serving primary while it goes on
-	// working: one start, the parts in order, one end. Parts stand at different
-	// sequences, from start_sequence to end_sequence; the reader brings them to
-	// one by applying the commits between the two from etcd.
+	// StreamSnapshot sends the state of the serving primary while that goes on
+	// serving: one start, the parts in order, one end. The parts show the state at
+	// different sequences, from start_sequence to end_sequence. The reader brings them
+	// to one sequence by applying the commits in between, which it reads from etcd.
 	//
-	// A stream without its end is cut, and of no use. So is one whose messages do
-	// not all have the same term.
+	// Discard a stream that has no end, or whose messages do not all have the same
+	// term.
 	//
 	// Errors: UNAVAILABLE_IN_CURRENT_MODE if the node does not serve (any more);
 	// INVALID_PARAMS for a node of another cluster; INVALID_VERSION if there is
@@ -78,13 +78,13 @@ type SnapshotService_StreamSnapshotClient = grpc.ServerStreamingClient[StreamSna
 //
 // SnapshotService is for the nodes of one cluster.
 type SnapshotServiceServer interface {
-	// StreamSnapshot sends the state of the serving primary while it goes on
-	// working: one start, the parts in order, one end. Parts stand at different
-	// sequences, from start_sequence to end_sequence; the reader brings them to
-	// one by applying the commits between the two from etcd.
+	// StreamSnapshot sends the state of the serving primary while that goes on
+	// serving: one start, the parts in order, one end. The parts show the state at
+	// different sequences, from start_sequence to end_sequence. The reader brings them
+	// to one sequence by applying the commits in between, which it reads from etcd.
 	//
-	// A stream without its end is cut, and of no use. So is one whose messages do
-	// not all have the same term.
+	// Discard a stream that has no end, or whose messages do not all have the same
+	// term.
 	//
 	// Errors: UNAVAILABLE_IN_CURRENT_MODE if the node does not serve (any more);
 	// INVALID_PARAMS for a node of another cluster; INVALID_VERSION if there is
