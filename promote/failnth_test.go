@@ -263,7 +263,7 @@ func (p *predecessor) Fetch(_ context.Context, _ string, add func([]byte) error)
 }
 
 // WaitApplied is for handovers, of which there are none here.
-func (p *predecessor) WaitApplied(context.Context, string, metadata.Seq) error {
+func (p *predecessor) WaitApplied(context.Context, promote.NodeInfo, metadata.Seq) error {
 	return errors.New("nobody to wait for")
 }
 

@@ -400,11 +400,11 @@ type slowPeers struct{ promote.Peers }
 
 const slowness = 5 * time.Second // far more than a handover takes, also on a slow machine
 
-func (p slowPeers) WaitApplied(ctx context.Context, address string, seq metadata.Seq) error {
+func (p slowPeers) WaitApplied(ctx context.Context, node promote.NodeInfo, seq metadata.Seq) error {
 	if err := clock.Sleep(ctx, slowness); err != nil {
 		return err
 	}
-	return p.Peers.WaitApplied(ctx, address, seq)
+	return p.Peers.WaitApplied(ctx, node, seq)
 }
 
 // The duration of a handover excludes the time in which calls were still answered.

@@ -166,7 +166,7 @@ func (t *Term) prepare(ctx context.Context, o *order, writer, server *task) erro
 		return errs.Wrap(errs.Unavailable, "Handover", fmt.Errorf("writing the renewals: %w", err))
 	}
 	next := t.Store.Position().Seq + 1 // a beat at least, which shows that the successor follows now
-	if err := t.node.Peers.WaitApplied(ctx, to.RPC, next); err != nil {
+	if err := t.node.Peers.WaitApplied(ctx, to, next); err != nil {
 		return errs.Wrap(errs.Unavailable, "Handover", fmt.Errorf("%s does not follow: %w", to.ID, err))
 	}
 	o.to = to
@@ -198,7 +198,7 @@ func (t *Term) handOver(ctx context.Context, o *order) (NodeInfo, error) {
 		}
 		half, cancel := context.WithTimeout(ctx, (t.until-n.Clock())/2) // the rest is for resigning without a successor
 		defer cancel()
-		if err := n.Peers.WaitApplied(half, to.RPC, t.Store.Position().Seq); err != nil {
+		if err := n.Peers.WaitApplied(half, to, t.Store.Position().Seq); err != nil {
 			return NodeInfo{}, errs.Wrap(errs.Unavailable, "Handover", fmt.Errorf("%s does not follow: %w", to.ID, err))
 		}
 	}

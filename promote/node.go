@@ -113,8 +113,9 @@ type Peers interface {
 	Fetch(ctx context.Context, address string, add func(part []byte) error) (journal.Cursor, error)
 	// Standing asks the node at an RPC address what it holds.
 	Standing(ctx context.Context, address string) (Standing, error)
-	// WaitApplied waits until the node at an RPC address has applied a sequence.
-	WaitApplied(ctx context.Context, address string, seq metadata.Seq) error
+	// WaitApplied waits until a node has applied a sequence. It fails if another node answers
+	// at its RPC address.
+	WaitApplied(ctx context.Context, node NodeInfo, seq metadata.Seq) error
 }
 
 // A Server answers calls during a term.

@@ -140,8 +140,8 @@ func (w *cluster) Fetch(ctx context.Context, address string, add func([]byte) er
 	return at, nil
 }
 
-func (w *cluster) WaitApplied(ctx context.Context, address string, seq metadata.Seq) error {
-	n, err := w.at(address)
+func (w *cluster) WaitApplied(ctx context.Context, node promote.NodeInfo, seq metadata.Seq) error {
+	n, err := w.at(node.RPC)
 	if err != nil {
 		return err
 	}

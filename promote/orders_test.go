@@ -265,7 +265,7 @@ type deafPeers struct {
 	awaited chan<- struct{} // gets an element when one is awaited, if there is room
 }
 
-func (p deafPeers) WaitApplied(ctx context.Context, _ string, _ metadata.Seq) error {
+func (p deafPeers) WaitApplied(ctx context.Context, _ promote.NodeInfo, _ metadata.Seq) error {
 	select {
 	case p.awaited <- struct{}{}:
 	default:

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -78,11 +79,13 @@ type registry struct {
 	makesSpace  bool
 	capability  func() (role Role, promotable bool) // a change of it is registered at once
 	began       bool                                // run has begun: keys with the node's id may be from this process
+	sharer      string                              // the node that has this one's address, as the last attempt saw; for register alone
 }
 
 // register waits until the node's key is free and creates it. A key that an earlier process
 // of this node left behind expires with its lease. One that stays belongs to another node
-// with the same id, unless it has no lease. While etcd is full, register waits until the
+// with the same id, unless it has no lease. Nor may another node have this one's address:
+// who looks for one of them would reach the other. While etcd is full, register waits until the
 // records in it have expired.
 func (r *registry) register(ctx context.Context) (*Session, error) {
 	deadline := r.clock() + r.ttl + registerGrace
@@ -101,10 +104,16 @@ func (r *registry) register(ctx context.Context) (*Session, error) {
 			return nil, fmt.Errorf("etcd is full, and nobody made space: compact it, defragment it and disarm its alarm, and raise its quota: %w", err)
 		case full:
 			r.noSpace()
+		case r.clock() > deadline && r.sharer != "":
+			return nil, fmt.Errorf("node %q advertises the address of this node, %s: give each node an --advertise-address at which it alone is reached, or stop the other one",
+				r.sharer, r.self(ctx).RPC)
 		case r.clock() > deadline && r.deleteStray(ctx):
 		case r.clock() > deadline:
 			return nil, fmt.Errorf("another node with the id %q is running (key %s): give each node its own --node-id, or stop the other one",
 				r.self(ctx).ID, r.layout.Node(r.self(ctx).ID))
+		case !logged && r.sharer != "":
+			logged = true
+			r.log.Warn().Str("other", r.sharer).Dur("at_most", r.ttl+registerGrace).Msg("another node advertises this node's address; waiting until its key in etcd expires")
 		case !logged:
 			logged = true
 			r.log.Info().Dur("at_most", r.ttl+registerGrace).Msg("waiting until the key that this node left in etcd before its restart expires")
@@ -141,11 +150,14 @@ const registerGrace = 2 * time.Second
 const registerStalls = time.Minute
 
 func (r *registry) try(ctx context.Context) (*Session, error) {
+	self := r.self(ctx)
+	if err := r.findSharer(ctx, self); err != nil || r.sharer != "" {
+		return nil, err
+	}
 	s, err := openSession(ctx, r.client, r.clock, r.ttl, nil)
 	if err != nil {
 		return nil, err
 	}
-	self := r.self(ctx)
 	value, err := json.Marshal(self)
 	if err != nil {
 		return nil, err
@@ -159,15 +171,39 @@ func (r *registry) try(ctx context.Context) (*Session, error) {
 	if err == nil && !resp.Succeeded {
 		resp, err = r.inherit(attempt, self, put, resp)
 	}
+	if err == nil && resp.Succeeded {
+		err = r.findSharer(ctx, self) // again: two nodes may register at once
+	}
 	if err != nil {
 		s.close(ctx)
 		return nil, fmt.Errorf("registering this node: %w", err)
 	}
-	if !resp.Succeeded {
+	if !resp.Succeeded || r.sharer != "" {
 		s.close(ctx)
 		return nil, nil
 	}
 	return s, nil
+}
+
+// findSharer notes which other node has registered this node's address, before this node
+// registered if it has. A key without a lease does not count: no node wrote it.
+func (r *registry) findSharer(ctx context.Context, self NodeInfo) error {
+	r.sharer = ""
+	kvs, err := listKeys(ctx, r.client, "nodes", nodesOp(r.layout))
+	own := int64(math.MaxInt64)
+	for _, kv := range kvs {
+		if string(kv.Key) == r.layout.Node(self.ID) {
+			own = kv.CreateRevision
+		}
+	}
+	for _, kv := range kvs {
+		var o NodeInfo
+		if json.Unmarshal(kv.Value, &o) == nil && o.ID != self.ID && o.RPC != "" && o.RPC == self.RPC &&
+			string(kv.Key) == r.layout.Node(o.ID) && kv.Lease != 0 && kv.CreateRevision < own {
+			r.sharer = o.ID
+		}
+	}
+	return err
 }
 
 // inherit takes over the keys that this node left in etcd before its restart. The former

@@ -3,6 +3,7 @@ package promote_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -153,4 +154,29 @@ func TestRegistrationsThatSomebodyWrote(t *testing.T) {
 	if nodes, err := a.Nodes(t.Context()); err != nil || len(nodes) != 1 || nodes[0].ID != "a" {
 		t.Errorf("the nodes are %v, %v; want a", nodes, err)
 	}
+}
+
+// Two nodes that advertise one address are taken for one another. The later one does not
+// register; it does once the other's key has gone.
+func TestNodesShareNoAddress(t *testing.T) {
+	t.Parallel()
+	w := newCluster(t, etcdtest.Start(t))
+	a := w.start("a")
+	w.serving(a)
+	at := func(c *promote.Config) { c.RPC = "a" }
+	b := w.start("b", at)
+	select {
+	case err := <-b.done:
+		if b.done <- err; err == nil || !strings.Contains(err.Error(), `node "a" advertises the address of this node, a: give each node an --advertise-address`) {
+			t.Errorf("the end of a node with another one's address: got %v, want an error that says what to do", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("a node with another one's address runs, want it to end")
+	}
+	a.vanish()
+	c := w.start("c", at)
+	waitFor(t, "the registration of a node whose address was another one's", func() bool {
+		nodes, err := c.Nodes(t.Context())
+		return err == nil && len(nodes) == 1 && nodes[0].ID == "c"
+	})
 }

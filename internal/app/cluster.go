@@ -140,22 +140,25 @@ func (n *clusterNode) StartEmpty(ctx context.Context, term metadata.Term, noWrit
 	if err := n.AllowEmpty(ctx, term, noWriters); err != nil {
 		return 0, err
 	}
-	begun, ok := n.untilServes(ctx, 0)
-	if !ok {
-		return 0, errs.New(errs.Unresolved, "StartEmpty", "this node is allowed to start empty, and does not serve yet; look at masterctl status")
-	}
-	return begun, nil
+	return n.untilServes(ctx, "StartEmpty", "this node is allowed to start empty", 0)
 }
 
-// untilServes waits until this node serves in a term or a later one, and returns
-// that. It reports false if the context ends first.
-func (n *clusterNode) untilServes(ctx context.Context, term metadata.Term) (metadata.Term, bool) {
+// untilServes waits, after an order, until this node serves in a term or a later one, and
+// returns that term.
+//
+// Errors: Unresolved if the context ends first, and if another node serves after that term:
+// then the order has no effect any more.
+func (n *clusterNode) untilServes(ctx context.Context, op, done string, term metadata.Term) (metadata.Term, error) {
 	for {
-		if s := n.Node.Status(); s.Self.Role == promote.Primary && s.Leader.Term >= term {
-			return s.Leader.Term, true
+		s := n.Node.Status()
+		switch l := s.Leader; {
+		case s.Self.Role == promote.Primary && l.Term >= term:
+			return l.Term, nil
+		case l.State == promote.Serving && l.NodeID != n.ID && l.Term > term:
+			return 0, errs.New(errs.Unresolved, op, "%s, but node %s serves since, in term %d, and the order has no effect any more; look at masterctl history", done, l.NodeID, l.Term)
 		}
 		if clock.Sleep(ctx, 20*time.Millisecond) != nil {
-			return 0, false
+			return 0, errs.New(errs.Unresolved, op, "%s, and does not serve yet; look at masterctl status", done)
 		}
 	}
 }
@@ -166,11 +169,8 @@ func (n *clusterNode) Refound(ctx context.Context, giveUp []string, file *rpc.Up
 	if err != nil {
 		return 0, 0, err
 	}
-	serving, ok := n.untilServes(ctx, term)
-	if !ok {
-		return 0, 0, errs.New(errs.Unresolved, "Refound", "the journal is founded anew, and this node does not serve yet; look at masterctl status")
-	}
-	return serving, seq, nil
+	serving, err := n.untilServes(ctx, "Refound", "this node has founded the journal anew", term)
+	return serving, seq, err
 }
 
 func (n *clusterNode) History(ctx context.Context) (*pb.HistoryResponse, error) {

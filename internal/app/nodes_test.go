@@ -20,6 +20,7 @@ import (
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/internal/config"
 	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/promote"
 )
 
@@ -293,8 +294,12 @@ func TestPeerOfAnotherCluster(t *testing.T) {
 		t.Errorf("after %d attempts its log warns of it %d times, want 1", tried(), warned)
 	}
 	p := &peers{clusterID: "mooncake_cluster", nodeID: "s"}
-	if err := p.WaitApplied(t.Context(), stranger.RPCAddress(), 1); err == nil || !strings.Contains(err.Error(), `belongs to cluster "elsewhere"`) {
+	if err := p.WaitApplied(t.Context(), promote.NodeInfo{RPC: stranger.RPCAddress()}, 1); err == nil || !strings.Contains(err.Error(), `belongs to cluster "elsewhere"`) {
 		t.Errorf("a stranger's word for having applied a sequence: %v; want an error that names its cluster", err)
+	}
+	p.clusterID = "elsewhere"
+	if err := p.WaitApplied(t.Context(), promote.NodeInfo{ID: "other", RPC: stranger.RPCAddress()}, 0); err == nil || !strings.Contains(err.Error(), `answers there, not "other"`) {
+		t.Errorf("the word of a node at another one's address: %v; want an error that names both", err)
 	}
 }
 
@@ -400,5 +405,21 @@ func refusedWithoutHA(t *testing.T, what string, err error) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), "--enable_ha=false") {
 		t.Errorf("%s: got %v, want an error with \"--enable_ha=false\"", what, err)
+	}
+}
+
+// An order that waits for its node to serve ends when another node does.
+func TestAnOrderEndsWhenAnotherNodeServes(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t).Endpoints()
+	a := run(t, settings(config.Primary, "a", etcd))
+	term := metadata.Term(a.serves().GetHeader().GetTerm())
+	b := run(t, settings(config.Standby, "b", etcd))
+	b.promotable()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	_, err := b.node.(*clusterNode).untilServes(ctx, "Refound", "this node was elected", term-1)
+	if !errors.Is(err, errs.Unresolved) || !strings.Contains(err.Error(), "node a serves since, in term") || ctx.Err() != nil {
+		t.Errorf("got %v, want Unresolved at once, and the node that serves", err)
 	}
 }

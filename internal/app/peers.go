@@ -187,9 +187,12 @@ func (p *peers) Standing(ctx context.Context, address string) (promote.Standing,
 }
 
 // WaitApplied waits until a node has applied a sequence.
-func (p *peers) WaitApplied(ctx context.Context, address string, seq metadata.Seq) error {
-	_, err := ask(p, address, func(c pb.AdminServiceClient) (*pb.DigestResponse, error) {
+func (p *peers) WaitApplied(ctx context.Context, node promote.NodeInfo, seq metadata.Seq) error {
+	resp, err := ask(p, node.RPC, func(c pb.AdminServiceClient) (*pb.DigestResponse, error) {
 		return c.Digest(ctx, &pb.DigestRequest{Sequence: uint64(seq)}, grpc.WaitForReady(true))
 	})
+	if id := resp.GetHeader().GetNodeId(); err == nil && id != node.ID {
+		return fmt.Errorf("peer %s: node %q answers there, not %q: give each node its own --advertise-address", node.RPC, id, node.ID)
+	}
 	return err
 }

@@ -22,7 +22,7 @@ func explain(err error, command string) string {
 	case errors.As(err, new(advised)), advice == seeStatus && saysMore(text):
 		return text
 	case kind == errs.Unavailable && strings.Contains(text, "server preface"):
-		advice = "the node may demand TLS: give --tls-ca, and --tls-cert with --tls-key"
+		advice = "the node may demand TLS: give --tls-ca, and --tls-cert with --tls-key; or it takes no more connections: see its log"
 	case kind == errs.Unavailable && (strings.Contains(text, "broken pipe") || strings.Contains(text, "tls: certificate required")):
 		advice = "the node may demand to know who calls: give --tls-cert with --tls-key, or --token-file; else see that it runs"
 	case kind == errs.NotSupported && !strings.Contains(text, "high availability is off"):

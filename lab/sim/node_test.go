@@ -275,8 +275,8 @@ const (
 )
 
 // WaitApplied waits until another node has applied a sequence.
-func (p peers) WaitApplied(ctx context.Context, address string, seq metadata.Seq) error {
-	n, err := p.peer(address)
+func (p peers) WaitApplied(ctx context.Context, node promote.NodeInfo, seq metadata.Seq) error {
+	n, err := p.peer(node.RPC)
 	if err != nil {
 		return err
 	}
