@@ -9,6 +9,7 @@ import (
 	"github.com/understudy-store/understudy/internal/security/access"
 	"github.com/understudy-store/understudy/internal/security/share"
 	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
 )
 
@@ -107,8 +108,12 @@ func (s *clientService) UnmountSegment(ctx context.Context, r *pb.UnmountSegment
 }
 
 // heldMs is for how long others may be at work in unmounted memory. One part in 500 is for
-// the caller's clock, as each may be off by 1/1000 (promise C).
+// the caller's clock, as each may be off by 1/1000 (promise C). Under the first rules, while
+// an older node is there, the state keeps no claims: nil, as this is not known.
 func heldMs(m *service.Master) *uint64 {
+	if m.Store.Rules() == metadata.FirstRules {
+		return nil
+	}
 	held := m.Store.ClaimsHeldFor().Milliseconds()
 	return new(uint64(held + (held+499)/500))
 }
