@@ -20,8 +20,8 @@ func (tx *Tx) Evictable() Evictable { return Evictable{tx.s} }
 // Now returns the time of the last commit.
 func (x Evictable) Now() Time { return x.s.now }
 
-// EndPins ends soft pins whose time is at or before at, the earliest first, but no more
-// than most. It reports whether there are more.
+// EndPins ends soft pins that expire by the given time, the earliest first, and at most as
+// many as it is told. It reports whether more remain.
 func (x Evictable) EndPins(at Time, most int) (more bool) {
 	for ; ; most-- {
 		end, ok := x.s.pinEnds.Min()
