@@ -207,13 +207,14 @@ func (r *registry) findSharer(ctx context.Context, self NodeInfo) error {
 }
 
 // inherit takes over the keys that this node left in etcd before its restart. The former
-// process has ended: this one has the lock of their state directory. Once run has begun, a
-// key of the node may come from an attempt of this process whose answer was lost, and the
-// leader key from its own term: that one stays.
+// process has ended: this one has the lock of their state directory. At another address the
+// directory may be a copy, beside which the original runs: its keys expire if it does not.
+// Once run has begun, a key of the node may come from an attempt of this process whose answer
+// was lost, and the leader key from its own term: that one stays.
 func (r *registry) inherit(ctx context.Context, self NodeInfo, put clientv3.Op, found *clientv3.TxnResponse) (*clientv3.TxnResponse, error) {
 	nodes, leaders := found.Responses[0].GetResponseRange().Kvs, found.Responses[1].GetResponseRange().Kvs
 	former := nodesOf(nodes)
-	if len(former) != 1 || self.Instance == "" || former[0].Instance != self.Instance {
+	if len(former) != 1 || self.Instance == "" || former[0].Instance != self.Instance || former[0].RPC != self.RPC {
 		return found, nil
 	}
 	compares := []clientv3.Cmp{clientv3.Compare(clientv3.Value(r.layout.Node(self.ID)), "=", string(nodes[0].Value))}

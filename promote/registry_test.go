@@ -3,6 +3,7 @@ package promote_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -179,4 +180,40 @@ func TestNodesShareNoAddress(t *testing.T) {
 		nodes, err := c.Nodes(t.Context())
 		return err == nil && len(nodes) == 1 && nodes[0].ID == "c"
 	})
+}
+
+// A copy of a machine has its node id and its state directory, with the id in it. It must not
+// take the keys of the original, which serves on.
+func TestACopyOfANodeTakesNoKeys(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	dir := t.TempDir()
+	a := w.start("a", steady, stateIn(dir, 100*time.Millisecond))
+	w.serving(a).mount()
+	a.put("k")
+	w.saved(a)
+	revisions := func() (list []int64) {
+		for _, key := range []string{layout.Leader(), layout.Node("a")} {
+			resp, err := etcd.Client(t).Get(t.Context(), key)
+			if err != nil || len(resp.Kvs) != 1 {
+				t.Fatalf("key %s: got %v, %v, want one value", key, resp, err)
+			}
+			list = append(list, resp.Kvs[0].CreateRevision)
+		}
+		return list
+	}
+	before := revisions()
+	double := w.start("a", stateIn(copied(t, dir), time.Hour), func(c *promote.Config) { c.RPC = "elsewhere" })
+	select {
+	case err := <-double.done:
+		if double.done <- err; err == nil || !strings.Contains(err.Error(), `another node with the id "a" is running`) {
+			t.Errorf("the end of a copy of a node: got %v, want an error that says what to do", err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("a copy of a node runs, want it to end")
+	}
+	if after := revisions(); !slices.Equal(after, before) || !a.serves() {
+		t.Errorf("the leader's and the node's key were created at %v, before the copy came at %v; the node serves: %v", after, before, a.serves())
+	}
 }
