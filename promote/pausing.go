@@ -38,6 +38,9 @@ func pauseOf(kvs []*mvccpb.KeyValue) (p Pause) {
 		return p
 	}
 	_ = json.Unmarshal(kvs[0].Value, &p) // it holds, whatever stands in it
+	if d, err := time.ParseDuration(p.For); err != nil || d < 0 || d > MaxPause {
+		p.For = MaxPause.String()
+	}
 	p.there, p.lease, p.rev = true, clientv3.LeaseID(kvs[0].Lease), kvs[0].ModRevision
 	return p
 }
@@ -132,10 +135,7 @@ func (n *Node) pauseLeft(p Pause) time.Duration {
 	if n.pauseCount.rev != p.rev {
 		n.pauseCount = pauseCount{p.rev, n.Clock()}
 	}
-	d, err := time.ParseDuration(p.For)
-	if err != nil || d < 0 || d > MaxPause {
-		d = MaxPause
-	}
+	d, _ := time.ParseDuration(p.For) // pauseOf has seen to it
 	return max(0, d-(n.Clock()-n.pauseCount.since))
 }
 

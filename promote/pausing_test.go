@@ -343,4 +343,11 @@ func TestPausesWithoutALease(t *testing.T) {
 	if left, err := a.Paused(t.Context()); err != nil || left < promote.MaxPause-time.Minute {
 		t.Errorf("paused for another %v, %v; want nearly %v", left, err, promote.MaxPause)
 	}
+	b := w.start("b")
+	w.promotable(b)
+	a.vanish()
+	waitFor(t, "the pause to hold b back", func() bool {
+		o := b.Status().Obstacle
+		return o != nil && strings.Contains(o.Reason, "paused (masterctl pause --for 24h0m0s)")
+	})
 }
