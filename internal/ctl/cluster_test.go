@@ -261,6 +261,7 @@ func testStatus(t *testing.T, c *cluster) {
 	if s, _ := statusBy(t, "a", "--address", "localhost:"+port+","+a.Address); len(s.Nodes) != 2 {
 		t.Errorf("a node with two addresses is shown twice: got %+v, want 2 entries", s.Nodes)
 	}
+	testWrongAddress(t, c, a)
 	run(t, "status", "--cluster-id=other", "--address", a.Address).Want(t, critical, "it belongs to cluster", "--cluster-id")
 	run(t, "get", "k", "--cluster-id=other", "--address", a.Address).Want(t, cli.StatusFailed, "cluster")
 	run(t, "status", "--cluster-id=other", "--etcd_endpoints", strings.Join(c.etcd.Etcd, ",")).Want(t, critical, "no node is registered", "--cluster-id")

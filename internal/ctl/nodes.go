@@ -208,7 +208,9 @@ func (ns nodes) named() (list nodes) {
 // ask asks, at the same time, those of next that were not asked yet, and returns them.
 func (ns nodes) ask(ctx context.Context, as *caller, clusterID string, next nodes) (asked nodes) {
 	for _, n := range next {
-		known := func(o *node) bool { return o.address == n.address || n.id != "" && o.id == n.id && o.status != nil }
+		known := func(o *node) bool {
+			return (o.id == "" || n.id == "" || o.id == n.id) && (o.address == n.address || n.id != "" && o.status != nil)
+		}
 		if !slices.ContainsFunc(ns, known) && !slices.ContainsFunc(asked, known) && len(ns)+len(asked) < maxNodes {
 			asked = append(asked, n)
 		}
@@ -237,7 +239,11 @@ func (n *node) ask(ctx context.Context, as *caller, clusterID string) (err error
 	if other := s.GetHeader().GetClusterId(); other != clusterID {
 		return fmt.Errorf("it belongs to cluster %q, not %q: correct the address or --cluster-id", other, clusterID)
 	}
-	n.status, n.id, n.asked = s, s.GetNode().GetNodeId(), clock.Wall()
+	id := s.GetNode().GetNodeId()
+	if n.id != "" && id != n.id {
+		return fmt.Errorf("node %s answers there: give %s an --advertise-address at which it alone is reached", id, n.id)
+	}
+	n.status, n.id, n.asked = s, id, clock.Wall()
 	return nil
 }
 

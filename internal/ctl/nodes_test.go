@@ -1,11 +1,16 @@
 package ctl
 
 import (
+	"context"
 	"strings"
 	"syscall"
 	"testing"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/internal/cli"
+	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/lab/clitest"
 )
 
@@ -61,4 +66,22 @@ func TestSeveralPrimaries(t *testing.T) {
 	if o.Status != cli.StatusFailed || !d.Serves {
 		t.Errorf("the doctor ends with %d, want %d", o.Status, cli.StatusFailed)
 	}
+}
+
+// testWrongAddress checks that a node that advertises another one's address is not taken for it.
+func testWrongAddress(t *testing.T, c *cluster, a nodeResult) {
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: c.etcd.Etcd})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = etcd.Close() }()
+	key := journal.NewLayout(pb.DefaultEtcdPrefix, pb.DefaultClusterID).Node("ghost")
+	if _, err := etcd.Put(t.Context(), key, `{"node_id":"ghost","rpc_address":"`+a.Address+`"}`); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = etcd.Delete(context.WithoutCancel(t.Context()), key) }()
+	for _, from := range [][]string{{"--address", a.Address}, {"--etcd-endpoints", strings.Join(c.etcd.Etcd, ",")}} {
+		run(t, append([]string{"status"}, from...)...).Want(t, cli.StatusFailed, "ghost", "node a answers there", "--advertise-address", "serves", "standby")
+	}
+	run(t, "doctor", "--address", a.Address).Want(t, cli.StatusFailed, "ghost "+a.Address, "node a answers there")
 }

@@ -215,6 +215,9 @@ func statusTable(w io.Writer, s *statusResult) {
 	t.End()
 	if s.Leader == nil {
 		fmt.Fprintln(w, "\n"+cli.Bad("No node serves."))
+		if len(s.Obstacles) == 0 {
+			fmt.Fprintln(w, "No node says why yet: if the primary has just died, another one takes over within seconds. Look again then.")
+		}
 	}
 	obstacles(w, s.Obstacles)
 	remarks(w, cli.Warn("warning"), s.Warnings)
