@@ -11,7 +11,7 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// transfer is a copy of "k" from a to b, by client 1, unless changed.
+// transferOf returns a copy of "k" from a to b, by client 1, unless changed.
 func transferOf(change ...func(*metadata.Transfer)) *metadata.Transfer {
 	t := &metadata.Transfer{Tenant: "default", Key: "k", Client: client(1), Source: "a", Targets: []string{"b"}}
 	for _, f := range change {

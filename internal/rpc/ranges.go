@@ -10,7 +10,7 @@ import (
 )
 
 // maxRunBytes bounds the keys in one message of a dump, of which each may have
-// 4,096 bytes.
+// metadata.MaxKeyBytes.
 const maxRunBytes = 1 << 20
 
 // DumpRanges sends the ranges part by part, so that no commit waits for a copy of all of
