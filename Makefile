@@ -1,7 +1,7 @@
 # Short names. The checks themselves stand in .ci/run.
 TOOL := go tool -modfile=tools/go.mod
 
-.PHONY: build test race lint vuln fmt generate bench fuzz demo drills race-stories soak ci
+.PHONY: build test race lint vuln fmt generate bench fuzz demo drills race-all soak ci
 
 BIN ?= bin
 COMMANDS ?= ./cmd/...
@@ -45,8 +45,8 @@ drills: ## all fault drills in full, more seeds than in CI, then each safeguard 
 	go test ./lab/sim -run Controls -sim.controls=all
 	go test ./lab/mutant -run Controls -mutant.controls=all
 
-race-stories: ## all tests of promote and internal/app under the race detector, with those that CI runs without it
-	go test -race -p 1 -parallel 4 -timeout 30m ./promote/... ./internal/app
+race-all: ## all tests of the product under the race detector, with those that CI runs without it
+	go test -race -p 1 -parallel 4 -timeout 60m $$(go list ./... | grep -v /lab/) ./lab/netfault
 
 soak: ## random faults until stopped (Ctrl-C)
 	go run ./cmd/lab drill soak

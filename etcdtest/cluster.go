@@ -276,6 +276,7 @@ func newNode(o options, i int, dir string) (*node, error) {
 		Configure: func(c *embed.Config) {
 			c.AdvertiseClientUrls = []url.URL{{Scheme: "http", Host: clients.Addr()}}
 			c.UnsafeNoFsync = true
+			c.BcryptCost = 4 // the lowest, as passwords of tests guard nothing
 		},
 	}
 	if o.nodes > 1 {

@@ -1,6 +1,7 @@
 package mutant_test
 
 import (
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/build"
@@ -115,9 +116,9 @@ func difference(got, want []string) string {
 	return ""
 }
 
-// All patches apply to the source as it is, and what comes of it compiles. For a
-// patch of one package its types say so, and the compiler, which takes much longer,
-// for the few others.
+// All patches apply to the source as it is, and what comes of it compiles. The types of each
+// package that a patch changes say so. If they do not, a patch of several may have changed what
+// one gives another, and the compiler is asked, which takes much longer.
 func TestPatchesCompile(t *testing.T) {
 	packages := exports(t)
 	checkers := sync.Pool{New: func() any { return newChecker(packages) }}
@@ -128,16 +129,16 @@ func TestPatchesCompile(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var dirs []string
+			dirs := make(map[string]bool)
 			for file := range changed {
-				dirs = append(dirs, path.Dir(file))
+				dirs[path.Dir(file)] = true
 			}
-			slices.Sort(dirs)
-			if dirs = slices.Compact(dirs); len(dirs) == 1 {
-				c := checkers.Get().(*checker)
-				err = c.check(dirs[0], changed)
-				checkers.Put(c)
-			} else {
+			c := checkers.Get().(*checker)
+			defer checkers.Put(c)
+			for dir := range dirs {
+				err = errors.Join(err, c.check(dir, changed))
+			}
+			if err != nil && len(dirs) > 1 {
 				err = compile(t, name)
 			}
 			if err != nil {

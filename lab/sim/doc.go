@@ -8,7 +8,7 @@
 // in testdata. Seeds are random schedules of faults under a load, judged by
 // what the callers saw.
 //
-//	go test ./lab/sim                             a few hundred seeds
+//	go test ./lab/sim                             some seeds
 //	go test ./lab/sim -run Seeds -sim.runs=5000   more
 //	go test ./lab/sim -run Seeds -sim.seed=17 -v  one, with its transcript
 //	go test ./lab/sim -run Replay -sim.replays=99 each twice

@@ -15,9 +15,9 @@ import (
 )
 
 var (
-	runs    = flag.Int("sim.runs", 100, "how many seeds to run")
+	runs    = flag.Int("sim.runs", 40, "how many seeds to run")
 	from    = flag.Uint64("sim.from", 1, "the first seed to run")
-	replays = flag.Int("sim.replays", 10, "how many seeds to play twice")
+	replays = flag.Int("sim.replays", 5, "how many seeds to play twice")
 	seed    = flag.Uint64("sim.seed", 0, "the one seed to run, with its transcript; 0 for -sim.runs of them")
 )
 
