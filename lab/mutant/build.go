@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -63,22 +62,13 @@ func (b *Builder) Tests(ctx context.Context, pkg string, names ...string) (strin
 	return b.build(ctx, names, "test", "-c", "-vet=off", pkg)
 }
 
-// Compile compiles the packages that a patch changes, and keeps nothing.
-func (b *Builder) Compile(ctx context.Context, name string) error {
-	overlay, packages, err := writeOverlay(b.root, filepath.Join(b.dir, "compile"), []string{name})
-	if err != nil {
-		return err
-	}
-	return b.run(ctx, name, append([]string{"build", "-overlay=" + overlay}, packages...))
-}
-
 func (b *Builder) build(ctx context.Context, names []string, command ...string) (string, error) {
 	key := strings.Join(append(command, names...), " ")
 	if exe, done := b.built[key]; done {
 		return exe, nil
 	}
 	dir := filepath.Join(b.dir, fmt.Sprint(len(b.built)))
-	overlay, _, err := writeOverlay(b.root, dir, names)
+	overlay, err := writeOverlay(b.root, dir, names)
 	if err != nil {
 		return "", err
 	}
@@ -102,31 +92,29 @@ func (b *Builder) run(ctx context.Context, name string, args []string) error {
 }
 
 // writeOverlay writes the patched files and the file for -overlay into a folder. It returns
-// the path of that file, and the packages that change.
-func writeOverlay(root, dir string, names []string) (overlay string, packages []string, err error) {
+// the path of that file.
+func writeOverlay(root, dir string, names []string) (overlay string, err error) {
 	changed, err := Apply(root, names...)
 	if err != nil {
-		return "", nil, err
+		return "", err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", nil, err
+		return "", err
 	}
 	replace := make(map[string]string)
 	for file, contents := range changed {
 		copied := filepath.Join(dir, strings.ReplaceAll(file, "/", "_"))
 		if err := os.WriteFile(copied, contents, 0o644); err != nil {
-			return "", nil, err
+			return "", err
 		}
 		replace[filepath.Join(root, filepath.FromSlash(file))] = copied
-		packages = append(packages, "./"+path.Dir(file))
 	}
-	slices.Sort(packages)
 	b, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
-		return "", nil, err
+		return "", err
 	}
 	overlay = filepath.Join(dir, "overlay.json")
-	return overlay, slices.Compact(packages), os.WriteFile(overlay, b, 0o644)
+	return overlay, os.WriteFile(overlay, b, 0o644)
 }
 
 // Commit builds the laboratory's program as of a commit, and returns its path.
