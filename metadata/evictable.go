@@ -31,12 +31,19 @@ func (x Evictable) EndPins(at Time, most int) (more bool) {
 		if most == 0 {
 			return true
 		}
-		o := x.s.object(end.ref)
-		goes := o.has(flagGoes)
-		x.s.unindex(o)
-		x.s.indexes[inUnpinned].insert(o)
-		x.s.setGoes(o, goes)
+		x.endPin(x.s.object(end.ref))
 	}
+}
+
+// endPin files an object anew whose soft pin has ended. Its flags are its shard's.
+func (x Evictable) endPin(o object) {
+	sh := o.home()
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	goes := o.has(flagGoes)
+	x.s.unindex(o)
+	x.s.indexes[inUnpinned].insert(o)
+	x.s.setGoes(o, goes)
 }
 
 // Tidy files objects anew whose leases were renewed, or whose soft pins have ended, so

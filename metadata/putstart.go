@@ -136,7 +136,11 @@ func (s *Store) admissible(sh *shard, put *Put, old object, now Time) error {
 // meter charges a Metered put to its tenant's quota, less the memory of the object that
 // it replaces.
 func (s *Store) meter(e *PutStart, put *Put, old object) (err error) {
-	if !put.Metered || e.InPlace {
+	if !put.Metered {
+		return nil
+	}
+	if e.InPlace { // Apply gives the bytes back before it takes them again
+		e.charge = &charge{q: &s.quotas, id: old.tenant, goes: int64(old.size) * int64(len(e.Placements))}
 		return nil
 	}
 	goes := uint64(0)

@@ -1,11 +1,12 @@
-//go:build !linux
+//go:build !linux || race
 
 package slab
 
 import "unsafe"
 
 // mapped is the memory of a slab. On systems other than Linux it is on Go's heap, but
-// holds no pointers, so it is not scanned there either.
+// holds no pointers, so it is not scanned there either. So it is under the race detector,
+// which does not see mapped memory.
 type mapped struct{ regions [][]uint64 }
 
 func (m *mapped) add() unsafe.Pointer {

@@ -1,0 +1,5 @@
+//go:build !linux || race
+
+package slab
+
+const givesBack = false // memory of free chunks
