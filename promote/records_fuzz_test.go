@@ -33,7 +33,7 @@ func FuzzRecords(f *testing.F) {
 	layout := journal.NewLayout("/u", "c")
 	f.Fuzz(func(t *testing.T, id string, one, other []byte) {
 		kvs := func(prefix string) []*mvccpb.KeyValue {
-			return []*mvccpb.KeyValue{{Key: []byte(prefix + id), Value: one, ModRevision: 1}, {Key: []byte(prefix + "9"), Value: other, ModRevision: 2}}
+			return []*mvccpb.KeyValue{{Key: []byte(prefix + id), Value: one, ModRevision: 1, Lease: 1}, {Key: []byte(prefix + "9"), Value: other, ModRevision: 2}}
 		}
 		if l, there := leaderOf(kvs(layout.Leader())); !there || l.unreadable && (l.NodeID != "" || l.Term != 0) {
 			t.Fatalf("a leader that cannot be read is %+v", l)

@@ -314,7 +314,7 @@ func TestFoundedFromAJournalWithoutAHistory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	do(t, etcd, clientv3.OpPut(layout.Node("old"), string(old)))
+	registered(t, etcd, "old", string(old))
 	a, b := w.pair(5)
 	if head, _ := readHead(t, etcd); head.History != "" {
 		t.Fatalf("got history %s, want none from a node of an older format", head.History)

@@ -322,10 +322,12 @@ func nodesOp(layout journal.Layout) clientv3.Op {
 	return clientv3.OpGet(layout.Nodes(), clientv3.WithPrefix(), clientv3.WithLimit(1000))
 }
 
+// nodesOf returns the nodes that are registered, by id. A key without a lease is no registration:
+// no node writes one.
 func nodesOf(kvs []*mvccpb.KeyValue) (nodes []NodeInfo) {
 	for _, kv := range kvs {
 		var n NodeInfo
-		if json.Unmarshal(kv.Value, &n) == nil {
+		if kv.Lease != 0 && json.Unmarshal(kv.Value, &n) == nil {
 			nodes = append(nodes, n)
 		}
 	}

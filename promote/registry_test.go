@@ -182,6 +182,42 @@ func TestNodesShareNoAddress(t *testing.T) {
 	})
 }
 
+// registered writes a node's key as a node would, on a lease.
+func registered(t *testing.T, etcd *etcdtest.Cluster, id, value string) {
+	t.Helper()
+	lease, err := etcd.Client(t).Grant(t.Context(), 3600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	do(t, etcd, clientv3.OpPut(layout.Node(id), value, clientv3.WithLease(lease.ID)))
+}
+
+// A node's key without a lease is no registration, whatever stands in it: the node may be away,
+// and is waited for.
+func TestKeysOfNodesWithoutALease(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	a := w.start("a")
+	w.serving(a).mount()
+	a.put("k")
+	b := w.start("b")
+	w.promotable(b)
+	w.listedComplete("a", "b")
+	b.wire.cut()
+	w.unregistered("b")
+	do(t, etcd, clientv3.OpPut(layout.Node("b"), `{"node_id":"b","role":"standby","rpc_address":"b","formats":[1,99]}`))
+	a.vanish()
+	a = w.start("a", func(c *promote.Config) { c.OwnsEtcd, c.Alone, c.WaitForState = true, false, time.Hour })
+	waitFor(t, "a to wait for b", func() bool {
+		o := a.Status().Obstacle
+		return o != nil && strings.Contains(o.Reason+o.Help, "b") && o.Cause == promote.AwaitsComplete
+	})
+	if s := a.Status(); s.Empty || a.serves() {
+		t.Errorf("a node without a state serves: %v, from an empty state: %v; want it to wait for b, which holds all", a.serves(), s.Empty)
+	}
+}
+
 // A copy of a machine has its node id and its state directory, with the id in it. It must not
 // take the keys of the original, which serves on.
 func TestACopyOfANodeTakesNoKeys(t *testing.T) {

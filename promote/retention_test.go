@@ -37,7 +37,7 @@ func TestRetention(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		do(t, etcd, clientv3.OpPut(layout.Node(id), string(value)))
+		registered(t, etcd, id, string(value))
 	}
 	keeps("no file", math.MaxInt64)
 	do(t, etcd, clientv3.OpPut(layout.SavedBy("a"), `{"sequence":5,"revision":50}`))
@@ -46,9 +46,9 @@ func TestRetention(t *testing.T) {
 	register("a")
 	register("b")
 	keeps("both are here", 20)
-	do(t, etcd, clientv3.OpPut(layout.Node("d"), `{"node_id":"d","needs":[{"sequence":1,"revision":10},{}]}`))
+	registered(t, etcd, "d", `{"node_id":"d","needs":[{"sequence":1,"revision":10},{}]}`)
 	keeps("d loads a snapshot", 10)
-	do(t, etcd, clientv3.OpPut(layout.Node("d"), `{"node_id":"d"}`))
+	registered(t, etcd, "d", `{"node_id":"d"}`)
 	keeps("d has loaded it", 20)
 	do(t, etcd, clientv3.OpDelete(layout.Node("b")))
 	keeps("b has left", 20)

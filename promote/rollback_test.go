@@ -72,7 +72,7 @@ func TestRolledBackEtcdAndAnOlderFile(t *testing.T) {
 	t.Parallel()
 	w, b, start := rolledBack(t, t.TempDir(), "a")
 	// The backup may also be from when b was still loading its state.
-	do(t, w.etcd, clientv3.OpPut(layout.Node("b"), `{"node_id":"b","rpc_address":"b"}`))
+	registered(t, w.etcd, "b", `{"node_id":"b","rpc_address":"b"}`)
 	a := start()
 	waitFor(t, "a to leave the election to b", func() bool {
 		if a.serves() {

@@ -72,8 +72,12 @@ func TestTermsAreRecorded(t *testing.T) {
 	if list[40].Gap != 25 {
 		t.Errorf("got %+v; want the time in which x left, too", list[40])
 	}
-	other := map[*node]*node{a: b, b: a}[now]
-	w.promotable(other)
+	var other *node
+	waitFor(t, "a primary with a promotable standby", func() bool {
+		now = w.serving(a, b)
+		other = map[*node]*node{a: b, b: a}[now]
+		return other.Status().Self.Promotable
+	})
 	now.wire.cut()
 	w.serving(other)
 	list = recorded(other, "deposed "+now.id)

@@ -76,7 +76,11 @@ func testWrongAddress(t *testing.T, c *cluster, a nodeResult) {
 	}
 	defer func() { _ = etcd.Close() }()
 	key := journal.NewLayout(pb.DefaultEtcdPrefix, pb.DefaultClusterID).Node("ghost")
-	if _, err := etcd.Put(t.Context(), key, `{"node_id":"ghost","rpc_address":"`+a.Address+`"}`); err != nil {
+	lease, err := etcd.Grant(t.Context(), 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := etcd.Put(t.Context(), key, `{"node_id":"ghost","rpc_address":"`+a.Address+`"}`, clientv3.WithLease(lease.ID)); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _, _ = etcd.Delete(context.WithoutCancel(t.Context()), key) }()
