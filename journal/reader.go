@@ -213,11 +213,8 @@ func (r *Reader) revision(ctx context.Context, at Cursor, events []*clientv3.Eve
 		return at, nil
 	}
 	next, commit, err := r.takeHead(&at, head.Value, f)
-	if errors.Is(err, ErrLost) {
-		return at, r.passed(ctx, at, err)
-	}
 	if err != nil || !commit {
-		return at, err
+		return at, r.passed(ctx, at, err)
 	}
 	c, err := r.commit(at.Head, next, of)
 	if err != nil {
@@ -238,15 +235,18 @@ func (r *Reader) deleted(ctx context.Context, at Cursor) error {
 	return at.Against(Cursor{}, nil)
 }
 
-// passed returns the loss that a head in the watch shows. It returns nil if etcd holds a head
-// that goes on from the position: somebody has put it right, and the watch brings what follows.
+// passed returns the error of a head in the watch, but nil for a loss if etcd holds a head that
+// goes on from the position: somebody has put it right, and the watch brings what follows.
 // Otherwise a node that reads the journal later would meet that head again and again.
-func (r *Reader) passed(ctx context.Context, at Cursor, loss error) error {
-	view, err := r.Look(ctx)
-	if err == nil && !view.Missing() && at.Against(view.Cursor, view.Err) == nil {
+func (r *Reader) passed(ctx context.Context, at Cursor, err error) error {
+	if !errors.Is(err, ErrLost) {
+		return err
+	}
+	view, failed := r.Look(ctx)
+	if failed == nil && !view.Missing() && at.Against(view.Cursor, view.Err) == nil {
 		return nil
 	}
-	return loss
+	return err
 }
 
 // commit decodes a commit and proves that it follows the head before.
