@@ -98,9 +98,15 @@ func (s *Store) endClaims(now Time) {
 		return
 	}
 	s.claims.next = never
+	over := func(r heldRange) bool { return r.until <= now }
 	for endpoint, list := range s.claims.at {
-		kept := slices.DeleteFunc(slices.Clone(list), func(r heldRange) bool { return r.until <= now })
-		s.setClaims(endpoint, kept)
+		if slices.ContainsFunc(list, over) {
+			s.setClaims(endpoint, slices.DeleteFunc(slices.Clone(list), over))
+			continue
+		}
+		for _, r := range list {
+			s.claims.next = min(s.claims.next, r.until)
+		}
 	}
 }
 
