@@ -34,6 +34,15 @@ func (s *Store) Stats() Stats {
 	return s.stats()
 }
 
+// TryStats is Stats for callers that must not wait: it reports false while a commit is applied.
+func (s *Store) TryStats() (stats Stats, ok bool) {
+	if !s.applyMu.TryLock() {
+		return Stats{}, false
+	}
+	defer s.applyMu.Unlock()
+	return s.stats(), true
+}
+
 // Figures returns where the store stands and its figures there: no commit is
 // applied between the two.
 func (s *Store) Figures() (Position, Stats) {

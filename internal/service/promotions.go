@@ -85,10 +85,13 @@ func (p *promotions) read(tenant, key string, list metadata.ReplicaList) {
 		return
 	}
 	c := &p.counters.Promotions
-	switch {
-	case !p.hot(list.ID):
+	if !p.hot(list.ID) {
 		c.RejectedFrequency.Add(1)
-	case eviction.Used(p.store.Stats()) >= p.Watermark:
+		return
+	}
+	switch stats, ok := p.store.TryStats(); {
+	case !ok: // a commit is being applied, and a read does not wait for it: the next one asks again
+	case eviction.Used(stats) >= p.Watermark:
 		c.RejectedWatermark.Add(1)
 	default:
 		now := p.store.Time()

@@ -16,15 +16,7 @@ func TestNothingWaitsForClientsThatDoNotPromote(t *testing.T) {
 		m.Promotion = service.Promotion{On: true, Threshold: 1, Limit: 1, PerHeartbeat: 1, Watermark: 1}
 	})
 	ctx := t.Context()
-	f.mountDisk(t, 1, true)
-	f.put(t, "a")
-	if err := f.NotifyOffloaded(ctx, owner(1), copied(tasks(t, f.Master)...)); err != nil {
-		t.Fatal(err)
-	}
-	name := f.Store.Segments()[0].Name
-	if _, err := f.BatchReplicaClear(ctx, metadata.DefaultTenant, []string{"a"}, owner(1), name); err != nil {
-		t.Fatal(err)
-	}
+	f.putOnSSD(t, "a")
 	for range 2 {
 		if got, err := f.GetReplicaList(ctx, metadata.DefaultTenant, "a"); err != nil || len(got.Replicas) != 1 {
 			t.Fatalf("got %+v, %v; want the SSD alone", got, err)
@@ -48,15 +40,7 @@ func TestPromotionsThatWaitExpire(t *testing.T) {
 		m.Promotion = service.Promotion{On: true, Threshold: 1, Limit: 1, PerHeartbeat: 1, Watermark: 1}
 	})
 	ctx := t.Context()
-	f.mountDisk(t, 1, true)
-	f.put(t, "a", "b")
-	if err := f.NotifyOffloaded(ctx, owner(1), copied(tasks(t, f.Master)...)); err != nil {
-		t.Fatal(err)
-	}
-	name := f.Store.Segments()[0].Name
-	if _, err := f.BatchReplicaClear(ctx, metadata.DefaultTenant, []string{"a", "b"}, owner(1), name); err != nil {
-		t.Fatal(err)
-	}
+	f.putOnSSD(t, "a", "b")
 	if _, err := f.PromotionHeartbeat(ctx, owner(1)); err != nil {
 		t.Fatal(err)
 	}
@@ -129,4 +113,42 @@ func TestAPromotedObjectLivesUnderTheExpiryPolicy(t *testing.T) {
 	if n := round(); n != 1 {
 		t.Errorf("%d evicted when the lease has ended, want the object", n)
 	}
+}
+
+// putOnSSD puts objects that lie on the SSD of client 1 alone.
+func (f *fixture) putOnSSD(t *testing.T, keys ...string) {
+	t.Helper()
+	f.mountDisk(t, 1, true)
+	f.put(t, keys...)
+	if err := f.NotifyOffloaded(t.Context(), owner(1), copied(tasks(t, f.Master)...)); err != nil {
+		t.Fatal(err)
+	}
+	name := f.Store.Segments()[0].Name
+	if _, err := f.BatchReplicaClear(t.Context(), metadata.DefaultTenant, keys, owner(1), name); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A read of an object that might be promoted does not wait while a commit is applied: reads are
+// answered on the loops of connections.
+func TestReadsThatMayPromoteWaitForNoCommit(t *testing.T) {
+	f := newFixture(t, offloading(100), func(m *service.Master) {
+		m.Promotion = service.Promotion{On: true, Threshold: 1, Limit: 1, PerHeartbeat: 1, Watermark: 1}
+	})
+	f.putOnSSD(t, "a")
+	f.Store.WithEvictable(func(metadata.Evictable) { // as while a commit is applied
+		done := make(chan error, 1)
+		go func() {
+			_, err := f.GetReplicaList(t.Context(), metadata.DefaultTenant, "a")
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Error("the read waits for the commit, want it answered")
+		}
+	})
 }
