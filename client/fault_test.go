@@ -119,9 +119,9 @@ func (f *front) losing(method string, n int) {
 // passes.
 type link struct {
 	address string
-	to      string
 
 	mu     sync.Mutex
+	to     string // of new connections
 	conns  map[net.Conn]struct{}
 	frozen chan struct{} // nil unless it is frozen; closed by the thaw
 	closed bool
@@ -158,7 +158,10 @@ func newLink(t testing.TB, to string) *link {
 }
 
 func (l *link) carry(near net.Conn) {
-	far, err := net.Dial("tcp", l.to)
+	l.mu.Lock()
+	to := l.to
+	l.mu.Unlock()
+	far, err := net.Dial("tcp", to)
 	if err != nil {
 		_ = near.Close()
 		return
@@ -210,6 +213,13 @@ func (l *link) copy(to, from net.Conn) {
 			return
 		}
 	}
+}
+
+// turn leads new connections to another address.
+func (l *link) turn(to string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.to = to
 }
 
 // freezing returns a channel that closes when the link thaws; nil if it is not frozen.

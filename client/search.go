@@ -35,8 +35,9 @@ type candidate struct {
 	hinted     uint64 // the highest term that it was said to lead
 	conn       Conn   // nil until it is needed
 	state      candidateState
-	problem    error // why it did not lead when it was asked last
-	misses     int   // questions on conn without any answer, one after the other
+	problem    error         // why it did not lead when it was asked last
+	misses     int           // questions on conn without any answer, one after the other
+	dialled    time.Duration // when conn was, on the client's clock
 }
 
 // A candidateState is the result of asking a candidate, in this search.
@@ -162,6 +163,7 @@ func (f *finder) ask(ctx context.Context, c *candidate, conn Conn) bool {
 		f.note(c, ours, nil)
 		return f.elect(c, conn, resp.GetHeader())
 	case ctx.Err() != nil:
+		return false
 	case !failed.repeat:
 		f.note(c, foreign, failed.err)
 	case failed.from.NodeID == "":
@@ -173,7 +175,27 @@ func (f *finder) ask(ctx context.Context, c *candidate, conn Conn) bool {
 			f.hint(failed.from.Leader, failed.from.Term)
 		}
 	}
+	f.outdated(c, conn)
 	return false
+}
+
+// outdated gives up a connection that has brought no leader for a while, if none is known:
+// the name may have another address by now, or a load balancer may lead new connections to
+// another node.
+func (f *finder) outdated(c *candidate, conn Conn) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c.conn != conn || f.current.Load() != nil || f.clock()-c.dialled < lostAfter {
+		return
+	}
+	if l := f.latest; l != nil && l.conn == conn {
+		if f.silence(l) < lostAfter {
+			return // calls that are under way there may still be answered
+		}
+		f.latest = nil
+	}
+	c.conn = nil
+	f.closeLater(conn)
 }
 
 // missed takes note of a question without an answer, in time or at all.
@@ -246,7 +268,7 @@ func (f *finder) connection(c *candidate) (Conn, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errUnusable, err)
 		}
-		c.conn, c.misses = conn, 0
+		c.conn, c.misses, c.dialled = conn, 0, f.clock()
 	}
 	return c.conn, nil
 }

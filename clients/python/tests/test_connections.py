@@ -11,15 +11,14 @@ from typing import Callable, List, Tuple
 
 import understudy
 from tests.test_repeats import Node
-from understudy import _mounts, errors
+from understudy import _finder, _mounts, errors
 
 
 class Router:
     """Passes connections on to an address, until it forgets those that there are."""
 
     def __init__(self, test: unittest.TestCase, to: str) -> None:
-        host, _, port = to.rpartition(":")
-        self._to = (host, int(port))
+        self.turn(to)
         self._lock = threading.Lock()  # guards what follows
         self._epoch = 0
         self._sockets: List[socket.socket] = []
@@ -27,6 +26,11 @@ class Router:
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
         test.addCleanup(self._close)
+
+    def turn(self, to: str) -> None:
+        """Passes new connections on to another address."""
+        host, _, port = to.rpartition(":")
+        self._to = (host, int(port))
 
     def forget(self) -> None:
         """Loses what goes either way from now on, without a word."""
@@ -82,6 +86,18 @@ class Connections(unittest.TestCase):
         begun = time.monotonic()
         self.assertEqual(client.put_start("k", 1).id, 5)
         self.assertLess(time.monotonic() - begun, 9)
+
+    def test_a_connection_to_a_former_primary_is_replaced(self) -> None:
+        self.addCleanup(setattr, _finder, "OUTDATED", _finder.OUTDATED)
+        _finder.OUTDATED = 0.5
+        former, successor = Node(self, "a"), Node(self, "b")
+        balancer = Router(self, former.address)
+        client = understudy.Client([balancer.address], cluster_id="c")
+        self.addCleanup(client.close)
+        client.leader()
+        balancer.turn(successor.address)
+        former.leads, former.leader, successor.term = False, "127.0.0.1:1", 2
+        self.assertEqual(client.leader(timeout=10).node_id, "b")
 
 
 class Mounts(unittest.TestCase):

@@ -18,6 +18,9 @@ SEARCH = 1.0
 # A connection on which calls wait in silence is probed, and given up without an answer,
 # before the server forgets the client, after 10 s. Servers allow no shorter interval than 5 s.
 PROBE_AFTER_MS, PROBE_GIVE_UP_MS = 5500, 2000
+# After this time a connection that has brought no leader is replaced, if none is known: its name
+# may have another address by now, or a load balancer may lead new ones to another node.
+OUTDATED = 3.0
 # How long a term that nobody serves shuts out the answers of a lower one: by then nothing
 # is on its way any more that a replaced primary has answered. Answers that are refused may
 # be as far apart as the gap, to count as one time.
@@ -36,12 +39,14 @@ class Node:
             ("grpc.initial_reconnect_backoff_ms", 50),
             ("grpc.min_reconnect_backoff_ms", 1000),  # also bounds the attempt to connect
             ("grpc.max_reconnect_backoff_ms", 1000),
+            ("grpc.dns_min_time_between_resolutions_ms", 1000),  # by default 30 s
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.keepalive_time_ms", PROBE_AFTER_MS),
             ("grpc.keepalive_timeout_ms", PROBE_GIVE_UP_MS),
             ("grpc.http2.max_pings_without_data", 0),  # while a call waits nothing else is sent
         )
         self.address = address
+        self.since = now()  # it was dialled, or replaced
         self._max_message = max_message
         self._methods: Dict[str, Any] = {}
         self._metadata = access.metadata
@@ -103,6 +108,7 @@ class Finder:
         self._lock = threading.Lock()  # guards what follows; a leaf
         self._nodes: List[Node] = [self._connect(a) for a in dict.fromkeys(addresses)]
         self._configured = len(self._nodes)
+        self._replaced: List[Node] = []  # calls in progress there may still be answered
         self._current: Optional[Tuple[Node, Leader]] = None
         self._searched = 0.0  # when a search ended
         self._term = 0  # the highest: answers of lower ones come from a replaced primary
@@ -184,6 +190,8 @@ class Finder:
             if fresh or self._closed:
                 return None
             found = self._ask_all(timeout)
+            if found is None:
+                self._replace_outdated()
             with self._lock:
                 self._searched = now()
                 refusal = None if self._met else self._refusal
@@ -232,6 +240,21 @@ class Finder:
                 future.cancel()
         return None
 
+    def _replace_outdated(self) -> None:
+        """Connects anew to nodes whose connections have brought no leader for a while, if none is known."""
+        with self._lock:
+            last = now() - OUTDATED
+            ended = [n for n in self._replaced if n.since <= last]
+            self._replaced = [n for n in self._replaced if n.since > last]
+            if self._current is None:
+                outdated = [n for n in self._nodes if n.since <= last]
+                self._nodes = [self._connect(n.address) if n in outdated else n for n in self._nodes]
+                for node in outdated:
+                    node.since = now()
+                self._replaced += outdated
+        for node in ended:
+            node.close()
+
     def _take(self, node: Node, done: Any) -> Tuple[Optional[Tuple[Node, Leader]], Optional[Node]]:
         """Takes an answer: the leader if it is from one, and a node to ask besides."""
         try:
@@ -271,7 +294,7 @@ class Finder:
         with self._lock:
             self._closed = True
             self._current = None
-            nodes, self._nodes = self._nodes, []
+            nodes, self._nodes, self._replaced = [*self._nodes, *self._replaced], [], []
         for node in nodes:
             node.close()
 
