@@ -96,7 +96,11 @@ func (c *Client) alone(ctx context.Context, op operation, f func(context.Context
 	case <-ctx.Done():
 	case <-c.ctx.Done():
 	}
-	return &errs.Error{Kind: errs.Unavailable, Op: op.name, Err: c.ended(ctx), Detail: "other segments are being mounted or unmounted; nothing was changed"}
+	detail := "other segments are being mounted or unmounted; nothing was changed"
+	if op.name == opUnmountSegment.name {
+		detail += ", and a mount under way may still mount this one: repeat the unmount"
+	}
+	return &errs.Error{Kind: errs.Unavailable, Op: op.name, Err: c.ended(ctx), Detail: detail}
 }
 
 // MountSegment lends memory to the store until UnmountSegment. From the first one on,
@@ -131,8 +135,10 @@ func (c *Client) MountSegment(ctx context.Context, s Segment) error {
 
 // UnmountSegment takes memory back: its replicas are unreadable at once. An
 // unknown segment is no error. Whatever comes of the call, the client does not
-// mount the segment again.
+// mount the segment again; but a mount that is under way may, so repeat a call that
+// failed.
 func (c *Client) UnmountSegment(ctx context.Context, id uuid.UUID) error {
+	c.mounts.remove(id) // also if this call does not get its turn
 	return c.alone(ctx, opUnmountSegment, func(ctx context.Context) error {
 		c.mounts.remove(id)
 		resp, _, err := ask[pb.UnmountSegmentResponse](ctx, c, opUnmountSegment, &pb.UnmountSegmentRequest{

@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -186,5 +187,40 @@ func TestOneChangeOfSegmentsAtATime(t *testing.T) {
 	first.Wait()
 	if n := len(cl.mounted()); n != 1 {
 		t.Errorf("%d segments are mounted, want 1", n)
+	}
+}
+
+// A segment whose unmount gets no turn, as a remount is under way, is not mounted once more.
+func TestUnmountDuringARemount(t *testing.T) {
+	cl := newCluster(t, 1)
+	f := newFront(t, cl.lead(0).address)
+	w := new(witness)
+	c := connect(t, client.Config{Addresses: []string{f.address}, PingInterval: 5 * time.Millisecond, Observer: w})
+	back := mountMemory(t, c)
+	keep := memory(1 << 40)
+	if err := c.MountSegment(t.Context(), keep); err != nil {
+		t.Fatal(err)
+	}
+	release, entered := make(chan struct{}), make(chan struct{}, 100)
+	f.answering(func(method string, _, resp proto.Message, err error) (proto.Message, error) {
+		if method == "ReMountSegment" {
+			entered <- struct{}{}
+			<-release
+		}
+		return resp, err
+	})
+	cl.forget(c.ID())
+	<-entered
+	err := c.UnmountSegment(soon(t, 50*time.Millisecond), back.ID)
+	wantKind(t, "an unmount meanwhile", err, errs.Unavailable)
+	if err == nil || !strings.Contains(err.Error(), "repeat the unmount") {
+		t.Errorf("%v does not say what to do: want \"repeat the unmount\" in it", err)
+	}
+	close(release)
+	within(t, "the remount", func() bool { return len(w.remounted()) > 0 })
+	cl.forget(c.ID())
+	within(t, "the next remount", func() bool { return len(w.remounted()) > 1 })
+	if got, want := cl.mounted(), ids(keep); !slices.Equal(got, want) {
+		t.Errorf("mounted are %v, want %v", got, want)
 	}
 }

@@ -144,3 +144,13 @@ class Mounts(unittest.TestCase):
             with self.assertRaises(errors.Unavailable):
                 call()
             self.assertLess(time.monotonic() - begun, 2)
+
+    def test_an_unmount_without_its_turn_ends_the_remounts(self) -> None:
+        client = understudy.Client(["127.0.0.1:1"])
+        self.addCleanup(client.close)
+        segment = understudy.Segment(id=str(uuid.uuid4()), name="h", base=1 << 32, size=1 << 20, endpoint="h:1")
+        client._mounts.add(segment)
+        with client._mounts.alone("a remount", 1):
+            with self.assertRaisesRegex(errors.Unavailable, "repeat the unmount"):
+                client.unmount_segment(segment.id, timeout=0.1)
+        self.assertEqual(client._mounts.all(), [])

@@ -26,14 +26,15 @@ class Mounts:
         self._ended = threading.Event()
 
     @contextlib.contextmanager
-    def alone(self, operation: str, timeout: float) -> Iterator[float]:
+    def alone(self, operation: str, timeout: float, advice: str = "") -> Iterator[float]:
         """Waits until no other call mounts or unmounts, and yields the time that is left then.
 
-        Raises Unavailable if that takes too long.
+        Raises Unavailable, with advice, if that takes too long.
         """
         deadline = now() + timeout
         if not self._busy.acquire(timeout=min(max(timeout, 0), threading.TIMEOUT_MAX)):
-            raise errors.Unavailable(operation, "other segments are being mounted or unmounted; nothing was changed")
+            detail = "other segments are being mounted or unmounted; nothing was changed"
+            raise errors.Unavailable(operation, detail + advice)
         try:
             yield deadline - now()
         finally:

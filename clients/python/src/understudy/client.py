@@ -324,11 +324,17 @@ class Client:
             self._mounts.add(segment)
 
     def unmount_segment(self, segment_id: str, *, timeout: Optional[float] = None) -> None:
-        """Takes memory back: its replicas are unreadable at once. An unknown segment is no error."""
+        """Takes memory back: its replicas are unreadable at once. An unknown segment is no error.
+
+        Whatever comes of the call, the client does not mount the segment again; but a mount that
+        is under way may, so repeat a call that failed.
+        """
         request = client_pb2.UnmountSegmentRequest(
             client_id=self.id, request_id=_calls.new_request_id(), segment_id=segment_id
         )
-        with self._mounts.alone(_wire.UNMOUNT.name, self._seconds(timeout)) as left:
+        self._mounts.remove(segment_id)  # also if this call does not get its turn
+        advice = ", and a mount under way may still mount this one: repeat the unmount"
+        with self._mounts.alone(_wire.UNMOUNT.name, self._seconds(timeout), advice) as left:
             self._mounts.remove(segment_id)
             self._ask(_wire.UNMOUNT, request, left)
 
