@@ -63,7 +63,7 @@ func Execute(ctx context.Context, root *cobra.Command) int {
 		cmd.PrintErrf("error: %v\nsee: %s --help\n", misuse, cmd.CommandPath())
 		return StatusUsage
 	case ctx.Err() != nil:
-		cmd.PrintErrln("error: interrupted")
+		cmd.PrintErrln("error: " + interrupted(err, cmd.Name()))
 	case errors.As(err, &exit):
 		if exit.err != nil {
 			cmd.PrintErrln("error: " + explain(exit.err, cmd.Name()))

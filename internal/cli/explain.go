@@ -38,6 +38,19 @@ func explain(err error, command string) string {
 	return text
 }
 
+// interrupted returns the text of the error of a command that the user has interrupted. It
+// says what became of the command, such as a change whose outcome is open.
+func interrupted(err error, command string) string {
+	var exit exitError
+	if errors.As(err, &exit) {
+		err = exit.err
+	}
+	if err == nil || err.Error() == context.Canceled.Error() {
+		return "interrupted"
+	}
+	return "interrupted: " + explain(err, command)
+}
+
 // lacksRole has parts of the messages that nodes send to callers without the needed role.
 var lacksRole = []string{"is for the role", "neither a certificate", "the token is unknown"}
 
@@ -48,6 +61,7 @@ func Numbered(err error) string {
 	var e *errs.Error
 	if errors.As(err, &e) && e.Detail != "" {
 		text = strings.TrimSuffix(text, ": "+context.DeadlineExceeded.Error())
+		text = strings.TrimSuffix(text, ": "+context.Canceled.Error())
 	}
 	numbered := fmt.Sprintf("%v (%d)", kind, kind.Number())
 	if strings.Contains(text, numbered) {

@@ -1,8 +1,13 @@
 package cli
 
 import (
+	"bytes"
+	"context"
+	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 
 	"github.com/understudy-store/understudy/errs"
 )
@@ -68,5 +73,34 @@ func TestAdvisedErrorsGetNoOtherAdvice(t *testing.T) {
 	}
 	if got, want := explain(Advised(err), "put"), Numbered(err); got != want {
 		t.Errorf("got %q, want %q and no other advice", got, want)
+	}
+}
+
+// Who interrupts a command learns what became of it.
+func TestInterruptedCommandSaysWhatBecameOfIt(t *testing.T) {
+	open := &errs.Error{Kind: errs.Unresolved, Op: "Remove", Detail: "the call may have been applied; look, or repeat it", Err: context.Canceled}
+	for _, c := range []struct {
+		err  error
+		want []string
+	}{
+		{context.Canceled, []string{"error: interrupted\n"}},
+		{WithStatus(3, nil), []string{"error: interrupted\n"}},
+		{open, []string{"error: interrupted: Remove: ", "the call may have been applied; look, or repeat it\n", "what to do: "}},
+		{WithStatus(3, fmt.Errorf("k: %w", open)), []string{"error: interrupted: k: Remove: ", "may have been applied"}},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		said := new(bytes.Buffer)
+		root := &cobra.Command{Use: "it", RunE: func(*cobra.Command, []string) error { cancel(); return c.err }}
+		Program(root, new(Flags))
+		root.SetArgs([]string{})
+		root.SetErr(said)
+		if status := Execute(ctx, root); status != StatusFailed {
+			t.Errorf("%v: got the status %d, want %d", c.err, status, StatusFailed)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(said.String(), want) {
+				t.Errorf("%v: got %q, want %q in it", c.err, said, want)
+			}
+		}
 	}
 }
