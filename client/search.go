@@ -44,10 +44,11 @@ type candidate struct {
 type candidateState uint8
 
 const (
-	unasked candidateState = iota
-	silent                 // it cannot be reached, or does not answer
-	ours                   // it is a node of this cluster
-	foreign                // it is not, or speaks another protocol
+	unasked  candidateState = iota
+	silent                  // it cannot be reached, or does not answer
+	ours                    // it is a node of this cluster
+	foreign                 // it is not, or speaks another protocol
+	refusing                // it is a node of this cluster, and refuses this client
 )
 
 func (c *candidate) closeLocked() {
@@ -164,6 +165,8 @@ func (f *finder) ask(ctx context.Context, c *candidate, conn Conn) bool {
 		return f.elect(c, conn, resp.GetHeader())
 	case ctx.Err() != nil:
 		return false
+	case failed.settles && failed.err.Kind == errs.IllegalClient:
+		f.note(c, refusing, failed.err)
 	case !failed.repeat:
 		f.note(c, foreign, failed.err)
 	case failed.from.NodeID == "":
@@ -222,9 +225,7 @@ func (f *finder) missed(c *candidate, conn Conn, timedOut bool) {
 	_ = conn.Close()
 }
 
-// note keeps the result of asking a candidate. Until this client has met a node of its
-// cluster, waiting is no use if all nodes that answer are of other clusters: then the
-// addresses are wrong, unless etcd may name better ones.
+// note keeps the result of asking a candidate, and whether waiting is no use.
 func (f *finder) note(c *candidate, state candidateState, problem error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -233,19 +234,33 @@ func (f *finder) note(c *candidate, state candidateState, problem error) {
 		c.misses = 0
 	}
 	f.met = f.met || state == ours
-	is := func(s candidateState) func(*candidate) bool {
-		return func(c *candidate) bool { return c.state == s }
-	}
-	if f.met || len(f.config.EtcdEndpoints) > 0 ||
-		slices.ContainsFunc(f.candidates, is(unasked)) || !slices.ContainsFunc(f.candidates, is(foreign)) {
-		f.fault = nil // the search that found one may go on for as long as there are calls
+	fault := f.faultLocked()
+	if fault != nil && f.fault != nil && fault.Kind == f.fault.Kind {
 		return
 	}
-	if f.fault != nil {
-		return
+	// The search that has found a fault may go on for as long as there are calls.
+	if f.fault = fault; fault != nil {
+		f.wakeCallersLocked()
 	}
-	f.fault = &errs.Error{Kind: errs.InvalidParams, Op: "client", Detail: "no node of this cluster answers: " + f.whyLocked()}
-	f.wakeCallersLocked()
+}
+
+// faultLocked returns why no search will find a leader, and nil if one may. Until this client
+// has met a node of its cluster that takes it, waiting is no use if all nodes that answer
+// refuse it, as they do for a wrong token, or are of other clusters: then the addresses are
+// wrong, unless etcd may name better ones.
+func (f *finder) faultLocked() *errs.Error {
+	some := func(s candidateState) bool {
+		return slices.ContainsFunc(f.candidates, func(c *candidate) bool { return c.state == s })
+	}
+	switch {
+	case f.met || some(unasked):
+		return nil
+	case some(refusing):
+		return &errs.Error{Kind: errs.IllegalClient, Op: "client", Detail: "nodes of this cluster refuse this client: " + f.whyLocked()}
+	case some(foreign) && len(f.config.EtcdEndpoints) == 0:
+		return &errs.Error{Kind: errs.InvalidParams, Op: "client", Detail: "no node of this cluster answers: " + f.whyLocked()}
+	}
+	return nil
 }
 
 // errUnusable is in the chain of errors about addresses that cannot be dialled.
