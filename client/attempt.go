@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -42,26 +43,27 @@ type view struct {
 // attempt makes a call once, on a connection. It returns nil if resp is an
 // answer to pass on.
 func (v *view) attempt(ctx context.Context, conn Conn, op operation, req proto.Message, resp reply) *failure {
+	begun := v.terms.clock()
 	if !op.mutates() {
 		if err := conn.Invoke(ctx, op.method, req, resp, grpc.StaticMethod()); err != nil {
-			return v.judge(ctx, op, req, true, err)
+			return v.judge(ctx, op, req, begun, true, err)
 		}
-		return v.admit(resp.GetHeader())
+		return v.admit(resp.GetHeader(), begun)
 	}
 	var to peer.Peer // is set once there is a stream: before that nothing was sent
 	if err := conn.Invoke(ctx, op.method, req, resp, grpc.StaticMethod(), grpc.Peer(&to)); err != nil {
-		return v.judge(ctx, op, req, to.Addr != nil, err)
+		return v.judge(ctx, op, req, begun, to.Addr != nil, err)
 	}
-	return v.admit(resp.GetHeader())
+	return v.admit(resp.GetHeader(), begun)
 }
 
-// admit decides whether an answer may be passed on.
-func (v *view) admit(h *pb.ResponseHeader) *failure {
+// admit decides whether an answer to an attempt that was begun at a time may be passed on.
+func (v *view) admit(h *pb.ResponseHeader, begun time.Duration) *failure {
 	from := rpcerr.Source{Term: h.GetTerm(), ClusterID: h.GetClusterId(), NodeID: h.GetNodeId()}
 	if from.ClusterID != v.clusterID {
 		return v.wrongCluster(from)
 	}
-	if !v.terms.served(from.Term) {
+	if !v.terms.served(from.Term, begun) {
 		return v.deposed(from)
 	}
 	return nil
@@ -69,11 +71,11 @@ func (v *view) admit(h *pb.ResponseHeader) *failure {
 
 // judge decides what an error means for the call. sent says whether any of the
 // request may have left this machine.
-func (v *view) judge(ctx context.Context, op operation, req proto.Message, sent bool, err error) *failure {
+func (v *view) judge(ctx context.Context, op operation, req proto.Message, begun time.Duration, sent bool, err error) *failure {
 	e, from := rpcerr.Parse(err)
 	switch {
 	case from.NodeID != "":
-		return v.judgeAnswer(e, from)
+		return v.judgeAnswer(e, from, begun)
 	case ctx.Err() != nil: // the node may be well
 		return &failure{err: e, repeat: true, open: sent}
 	case e.Kind == errs.Unresolved:
@@ -93,14 +95,14 @@ func (v *view) judge(ctx context.Context, op operation, req proto.Message, sent 
 }
 
 // judgeAnswer is judge for an error with which a node has answered.
-func (v *view) judgeAnswer(e *errs.Error, from rpcerr.Source) *failure {
+func (v *view) judgeAnswer(e *errs.Error, from rpcerr.Source, begun time.Duration) *failure {
 	if from.ClusterID != v.clusterID {
 		return v.wrongCluster(from)
 	}
 	// A lower term shows that a primary was replaced; it says nothing of other nodes.
 	if e.Kind == errs.NotLeader {
 		v.terms.announce(from.Term)
-	} else if !v.terms.served(from.Term) {
+	} else if !v.terms.served(from.Term, begun) {
 		return v.deposed(from)
 	}
 	f := judgeKind(e)

@@ -28,3 +28,9 @@ func Calls(c *Client) int64 { return c.finder.calls.Load() }
 
 // Announce gives a client a leader as if it had read it in etcd.
 func Announce(c *Client, address string, term uint64) { c.finder.announced(address, term) }
+
+// Terms returns the methods announce and served of a client's terms, by a clock.
+func Terms(now clock.Clock) (announce func(term uint64), served func(term uint64, begun time.Duration) bool) {
+	t := &terms{clock: now}
+	return t.announce, t.served
+}

@@ -120,6 +120,7 @@ func (f *keyFollower) follow(ctx context.Context) error {
 	silent := time.AfterFunc(silentFor, cancel)
 	defer silent.Stop()
 	req := &pb.KvEventsRequest{After: &pb.KvPosition{History: f.after.History, Term: f.after.Term, Sequence: f.after.Sequence}}
+	begun := f.clock()
 	stream, err := pb.NewObjectServiceClient(conn).KvEvents(one, req)
 	for err == nil {
 		silent.Reset(silentFor)
@@ -128,7 +129,7 @@ func (f *keyFollower) follow(ctx context.Context) error {
 			break
 		}
 		silent.Stop()
-		if failed := f.view.admit(r.GetHeader()); failed != nil {
+		if failed := f.view.admit(r.GetHeader(), begun); failed != nil {
 			return f.failed(l, failed)
 		}
 		l.answered.Store(int64(f.clock()))
@@ -141,7 +142,7 @@ func (f *keyFollower) follow(ctx context.Context) error {
 	if err := f.Client.ended(ctx); err != nil {
 		return err
 	}
-	return f.failed(l, f.view.judge(one, opKvEvents, req, true, err))
+	return f.failed(l, f.view.judge(one, opKvEvents, req, begun, true, err))
 }
 
 // failed returns the error of a failure that ends the following, nil for one that does

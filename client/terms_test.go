@@ -84,3 +84,59 @@ func TestHigherTermThatNobodyServes(t *testing.T) {
 		wantKind(t, name+", before it was served", err, errs.Unavailable)
 	}
 }
+
+// A client whose calls are short and far apart takes the answers of a cluster that began anew.
+func TestSparseCallsAfterTheClusterBeganAnew(t *testing.T) {
+	t.Parallel()
+	cl := newCluster(t, 1)
+	cl.term = 8
+	cl.lead(0)
+	c, by := ahead(t, cl.nodes[0].address)
+	_, err := c.ExistKey(soon(t, 30*time.Second), "k")
+	wantKind(t, "before", err, errs.OK)
+	cl.term = 0
+	cl.lead(0)
+	within(t, "an answer of term 1", func() bool {
+		_, err = c.ExistKey(soon(t, 200*time.Millisecond), "k")
+		if err != nil {
+			by.Add(int64(3 * time.Second))
+		}
+		return err == nil
+	})
+}
+
+// An answer that was long under way does not make the client go back to a lower term, and nor
+// does one that was asked for within 10 s of the first that was refused.
+func TestLateAnswerOfAReplacedPrimary(t *testing.T) {
+	now := 100 * time.Second
+	announce, served := client.Terms(func() time.Duration { return now })
+	if !served(1, now) {
+		t.Error("the first term is refused")
+	}
+	announce(2)
+	for _, c := range []struct {
+		at, begun time.Duration
+		want      bool
+	}{
+		{101 * time.Second, 99 * time.Second, false},
+		{200 * time.Second, 99 * time.Second, false},
+		{200 * time.Second, 110 * time.Second, false},
+		{200 * time.Second, 111 * time.Second, true},
+	} {
+		if now = c.at; served(1, c.begun) != c.want {
+			t.Errorf("an answer at %v to a question of %v: got %v, want %v", c.at, c.begun, !c.want, c.want)
+		}
+	}
+	announce(3)
+	for _, at := range []time.Duration{300 * time.Second, 309 * time.Second} {
+		if now = at; served(1, at) {
+			t.Errorf("at %v an answer of term 1 is taken, want it refused until 310 s", at)
+		}
+	}
+	if !served(3, now) {
+		t.Error("an answer of the highest term is refused")
+	}
+	if now = 400 * time.Second; served(1, now) {
+		t.Error("an answer of term 1 is taken after one of term 3, want the 10 s to begin anew")
+	}
+}

@@ -12,6 +12,7 @@ from google.protobuf import any_pb2
 
 import understudy
 from understudy import _calls, _finder, _wire, errors
+from understudy.types import now
 from understudy.v1 import client_pb2, common_pb2, errors_pb2, object_pb2, replica_pb2
 
 # An answer, or an exception that ends the call.
@@ -173,6 +174,15 @@ class Repeats(unittest.TestCase):
             begun = time.monotonic()
             self.assertEqual(client.leader().term, 1)
             self.assertGreater(time.monotonic() - begun, 0.9)
+
+    def test_a_term_lapses_for_calls_far_apart(self) -> None:
+        finder = self.client(self.a)._finder
+        self.assertTrue(finder.served(9, now()))
+        self.assertFalse(finder.served(1, now()))
+        refused = now()
+        late = (refused - 60, refused + 5)  # answers that were long under way, or asked for too soon
+        self.assertEqual([finder.served(1, begun) for begun in late], [False, False])
+        self.assertTrue(finder.served(1, refused + 60))
 
     def test_a_leader_that_hangs_is_left_for_its_successor(self) -> None:
         client = self.client(self.a, self.b)

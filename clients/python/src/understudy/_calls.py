@@ -132,6 +132,7 @@ class Caller:
         whole: Optional[Callable[[R], bool]] = None,
     ) -> R:
         """Makes a call once. Raises a Failure unless there is an answer to pass on."""
+        begun = now()
         try:
             future = node.call(operation, request, deadline - now())
         except ValueError as closed:  # of the channel
@@ -144,10 +145,10 @@ class Caller:
         except grpc.RpcError as failed:
             failure = node.too_large(failed, operation, request) or _wire.judge(failed, operation)
             if failure.node_id:
-                self.admit(operation, failure.cluster_id, failure.node_id, failure.term, failure.error)
+                self.admit(operation, begun, failure.cluster_id, failure.node_id, failure.term, failure.error)
             raise failure from None
         header = answer.header
-        self.admit(operation, header.cluster_id, header.node_id, header.term, None)
+        self.admit(operation, begun, header.cluster_id, header.node_id, header.term, None)
         if whole is not None and not whole(answer):
             raise _not_whole(operation, header.node_id)
         result: R = answer
@@ -165,16 +166,22 @@ class Caller:
                 future.cancel()
 
     def admit(
-        self, operation: _wire.Operation[Any], cluster_id: str, node_id: str, term: int, error: Optional[errors.Error]
+        self,
+        operation: _wire.Operation[Any],
+        begun: float,
+        cluster_id: str,
+        node_id: str,
+        term: int,
+        error: Optional[errors.Error],
     ) -> None:
-        """Raises a Failure for an answer that may not be passed on."""
+        """Raises a Failure for an answer, to an attempt begun at a time, that may not be passed on."""
         if cluster_id != self._cluster_id:
             detail = f"node {node_id} belongs to cluster {cluster_id}, and this client to {self._cluster_id}"
             raise _wire.Failure(errors.InvalidParams(operation.name, detail), drop=True) from None
         # Only of the primary is a lower term a sign that it was replaced.
         if isinstance(error, errors.NotLeader):
             self._finder.announce(term)
-        elif not self._finder.served(term):
+        elif not self._finder.served(term, begun):
             detail = f"node {node_id} answered in term {term}, which has ended; the answer was dropped"
             raise _wire.Failure(errors.NotLeader(operation.name, detail), repeat=True, open=True, drop=True) from None
 

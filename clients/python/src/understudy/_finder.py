@@ -21,10 +21,9 @@ PROBE_AFTER_MS, PROBE_GIVE_UP_MS = 5500, 2000
 # After this time a connection that has brought no leader is replaced, if none is known: its name
 # may have another address by now, or a load balancer may lead new ones to another node.
 OUTDATED = 3.0
-# How long a term that nobody serves shuts out the answers of a lower one: by then nothing
-# is on its way any more that a replaced primary has answered. Answers that are refused may
-# be as far apart as the gap, to count as one time.
-LAPSE_AFTER, LAPSE_GAP = 10.0, 2.0
+# How long a term that nobody serves shuts out the answers of a lower one: no replaced primary
+# answers an attempt that was begun later, though what it has answered may still be on its way.
+LAPSE_AFTER = 10.0
 # How many addresses are learned from hints of nodes.
 MAX_LEARNED = 16
 
@@ -113,7 +112,7 @@ class Finder:
         self._searched = 0.0  # when a search ended
         self._term = 0  # the highest: answers of lower ones come from a replaced primary
         self._lapsed = 0  # terms up to this one count only once they are served
-        self._refused: Optional[Tuple[float, float]] = None  # when the first answer was refused, and the last
+        self._refused: Optional[float] = None  # when the first answer was
         self._problems: Dict[str, str] = {}
         self._met = False  # a node of this cluster has answered, ever, and not refused this client
         self._refusal: Optional[errors.Error] = None  # with which a node has refused this client, in the last search
@@ -139,24 +138,26 @@ class Finder:
             if term > self._term and term > self._lapsed:
                 self._term, self._refused = term, None
 
-    def served(self, term: int) -> bool:
-        """Takes note of the term of a primary's answer. False if that is to be refused; 0 is none."""
+    def served(self, term: int, begun: float) -> bool:
+        """Takes note of the term of a primary's answer to an attempt that was begun at a time.
+
+        False if that is to be refused; 0 is none.
+        """
         with self._lock:
             if term == 0:
                 return True
             if term < self._term:
-                if not self._lapses():
+                if not self._lapses(begun):
                     return False
                 self._lapsed = max(self._lapsed, self._term)
             self._term, self._refused = term, None
             return True
 
-    def _lapses(self) -> bool:
-        """Whether answers were refused for long enough."""
-        at = now()
-        since, last = self._refused or (at, at)
-        self._refused = (since if at - last <= LAPSE_GAP else at, at)
-        return at - self._refused[0] >= LAPSE_AFTER
+    def _lapses(self, begun: float) -> bool:
+        """Whether an attempt was begun when answers had been refused for long enough."""
+        if self._refused is None:
+            self._refused = now()
+        return begun - self._refused >= LAPSE_AFTER
 
     def hint(self, address: str) -> Optional[Node]:
         """Takes note of where a node says that the leader is. Returns a node that is new."""
@@ -203,17 +204,18 @@ class Finder:
             return found
 
     def _ask_all(self, timeout: float) -> Optional[Tuple[Node, Leader]]:
-        answers: queue.SimpleQueue[Tuple[Node, Any]] = queue.SimpleQueue()
+        answers: queue.SimpleQueue[Tuple[Node, float, Any]] = queue.SimpleQueue()
         asked: List[Any] = []
 
         def ask(node: Node) -> None:
             request = client_pb2.ServiceReadyRequest(contract_revision=CONTRACT_REVISION)
+            begun = now()
             try:
                 future = node.call(_wire.SERVICE_READY, request, timeout)
             except ValueError:  # the client was closed meanwhile
                 return
             asked.append(future)
-            future.add_done_callback(lambda done: answers.put((node, done)))
+            future.add_done_callback(lambda done: answers.put((node, begun, done)))
 
         renewed = self._access.renew()  # a connection keeps the certificates that it began with
         with self._lock:
@@ -226,9 +228,9 @@ class Finder:
         deadline = now() + timeout
         try:
             while asked:
-                node, done = answers.get(timeout=max(deadline - now(), 0.001))
+                node, begun, done = answers.get(timeout=max(deadline - now(), 0.001))
                 asked.remove(done)
-                found, hinted = self._take(node, done)
+                found, hinted = self._take(node, begun, done)
                 if found is not None:
                     return found
                 if hinted is not None:
@@ -255,7 +257,7 @@ class Finder:
         for node in ended:
             node.close()
 
-    def _take(self, node: Node, done: Any) -> Tuple[Optional[Tuple[Node, Leader]], Optional[Node]]:
+    def _take(self, node: Node, begun: float, done: Any) -> Tuple[Optional[Tuple[Node, Leader]], Optional[Node]]:
         """Takes an answer: the leader if it is from one, and a node to ask besides."""
         try:
             header = done.result().header
@@ -272,7 +274,7 @@ class Finder:
                 else:  # which says less than an earlier problem
                     self._problems.setdefault(node.address, "no answer")
             return None, None
-        if not self._ours(node, header.cluster_id, "") or not self.served(header.term):
+        if not self._ours(node, header.cluster_id, "") or not self.served(header.term, begun):
             return None, None
         leader = Leader(node.address, header.node_id, header.term)
         with self._lock:

@@ -46,6 +46,7 @@ def follow(caller: _calls.Caller, finder: _finder.Finder, after: KeyPosition) ->
 def _messages(caller: _calls.Caller, node: _finder.Node, leader: Leader, after: KeyPosition) -> Iterator[Any]:
     """What a primary sends. Raises a Failure."""
     position = object_pb2.KvPosition(history=after.history, term=after.term, sequence=after.sequence)
+    begun = now()
     try:
         stream = node.stream(_wire.KEY_EVENTS, object_pb2.KvEventsRequest(after=position))
     except ValueError as closed:  # of the channel
@@ -60,12 +61,12 @@ def _messages(caller: _calls.Caller, node: _finder.Node, leader: Leader, after: 
             except grpc.RpcError as failed:
                 failure = _wire.judge(failed, _wire.KEY_EVENTS)
                 if failure.node_id:
-                    caller.admit(_wire.KEY_EVENTS, failure.cluster_id, failure.node_id, failure.term, failure.error)
+                    caller.admit(_wire.KEY_EVENTS, begun, failure.cluster_id, failure.node_id, failure.term, failure.error)
                 failure.drop = failure.drop and not watch.silent
                 raise failure from None
             watch.since = None
             header = message.header
-            caller.admit(_wire.KEY_EVENTS, header.cluster_id, header.node_id, header.term, None)
+            caller.admit(_wire.KEY_EVENTS, begun, header.cluster_id, header.node_id, header.term, None)
             yield message
 
 
