@@ -3,10 +3,12 @@ package client
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -152,11 +154,35 @@ func (c *Clusters) GetReplicaList(ctx context.Context, key string) (Object, erro
 	return c.Of(key).GetReplicaList(ctx, key)
 }
 
-// BatchGetReplicaList is Client.BatchGetReplicaList.
+// BatchGetReplicaList is Client.BatchGetReplicaList. Once a cluster has found objects, it waits
+// for the others for half of the lease on those, so that the caller can read them: then the
+// keys of clusters without an answer are Unavailable.
 func (c *Clusters) BatchGetReplicaList(ctx context.Context, keys []string) ([]Found, error) {
-	return spread(c, keys, itself, func(one *Client, keys []string) ([]Found, error) { return one.BatchGetReplicaList(ctx, keys) },
-		func(err error) Found { return Found{Err: err} })
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var first sync.Once
+	var patience *time.Timer
+	ask := func(one *Client, keys []string) ([]Found, error) {
+		found, err := one.BatchGetReplicaList(ctx, keys)
+		if err != nil && errors.Is(context.Cause(ctx), errHalfLease) {
+			return nil, errs.New(errs.Unavailable, opBatchGetReplicaList.name, "%v: %v", errHalfLease, err)
+		}
+		if i := slices.IndexFunc(found, func(f Found) bool { return f.Err == nil }); i >= 0 {
+			first.Do(func() {
+				patience = time.AfterFunc(found[i].Lease.Remaining()/2, func() { cancel(errHalfLease) })
+			})
+		}
+		return found, err
+	}
+	results, err := spread(c, keys, itself, ask, func(err error) Found { return Found{Err: err} })
+	if patience != nil {
+		patience.Stop()
+	}
+	return results, err
 }
+
+// errHalfLease ends the calls of a batch for which the objects of another cluster cannot wait.
+var errHalfLease = errors.New("no answer within half of the lease on what another cluster has found; ask again for these keys")
 
 // PutStart is Client.PutStart.
 func (c *Clusters) PutStart(ctx context.Context, item PutItem, config PutConfig) (Reservation, error) {

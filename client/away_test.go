@@ -1,0 +1,51 @@
+package client_test
+
+import (
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/errs"
+)
+
+// What one cluster has found can be read though another one is away.
+func TestBatchReadWhileAClusterIsAway(t *testing.T) {
+	t.Parallel()
+	east, west := newNamed(t, "east"), newNamed(t, "west")
+	f := newFront(t, east.nodes[0].address)
+	c := connectTwo(t, []string{f.address}, west.addresses())
+	for i, id := range []string{"east", "west"} {
+		if err := c.MountSegment(t.Context(), id, memory(uint64(i+1)<<32)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keys := numbered(50)
+	putAll(t, c, keys)
+	f.answering(func(_ string, _, resp proto.Message, err error) (proto.Message, error) {
+		if r, ok := resp.(*pb.BatchGetReplicaListResponse); ok {
+			r.LeaseTtlMs = 6000
+		}
+		return resp, err
+	})
+	west.nodes[0].stop()
+	var away *client.Client
+	for id, one := range c.All() {
+		if id == "west" {
+			away = one
+		}
+	}
+	found, err := c.BatchGetReplicaList(t.Context(), keys)
+	wantKind(t, "the batch", err, errs.OK)
+	for i := range found {
+		want := errs.OK
+		if c.Of(keys[i]) == away {
+			want = errs.Unavailable
+		}
+		wantKind(t, keys[i], found[i].Err, want)
+		if want == errs.OK && !found[i].Lease.Valid() {
+			t.Errorf("%s: its lease has ended, want one that holds", keys[i])
+		}
+	}
+}
