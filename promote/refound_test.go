@@ -137,7 +137,7 @@ func TestAForeignJournalIsNotFoundedOver(t *testing.T) {
 	a := w.start("a", stateIn(t.TempDir(), time.Hour))
 	w.serving(a).mount()
 	a.put(keys("k", 5)...)
-	b := w.start("b", stateIn(t.TempDir(), time.Hour))
+	b := w.start("b", stateIn(t.TempDir(), time.Second)) // a state that stays the same is saved each 10 s
 	w.promotable(b)
 	w.know(a, b)
 	foreign := `{"term":9,"sequence":1000000,"checked_digest":"0","history":"00000000000000000000000000000000"}`

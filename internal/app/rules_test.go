@@ -3,6 +3,8 @@ package app
 import (
 	"testing"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/internal/config"
@@ -16,7 +18,11 @@ func TestRulesWaitForOlderNodes(t *testing.T) {
 	cluster := etcdtest.Start(t)
 	etcd := cluster.Client(t)
 	const older = "/understudy/mooncake_cluster/nodes/older"
-	if _, err := etcd.Put(t.Context(), older, `{"node_id":"older","role":"standby","formats":[1,1]}`); err != nil {
+	lease, err := etcd.Grant(t.Context(), 3600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := etcd.Put(t.Context(), older, `{"node_id":"older","role":"standby","formats":[1,1]}`, clientv3.WithLease(lease.ID)); err != nil {
 		t.Fatal(err)
 	}
 	a := run(t, settings(config.Primary, "a", cluster.Endpoints()))
