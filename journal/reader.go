@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -214,7 +215,7 @@ func (r *Reader) revision(ctx context.Context, at Cursor, events []*clientv3.Eve
 	}
 	next, commit, err := r.takeHead(&at, head.Value, f)
 	if err != nil || !commit {
-		return at, r.passed(ctx, at, err)
+		return at, r.passed(ctx, at, of, err)
 	}
 	c, err := r.commit(at.Head, next, of)
 	if err != nil {
@@ -235,11 +236,13 @@ func (r *Reader) deleted(ctx context.Context, at Cursor) error {
 	return at.Against(Cursor{}, nil)
 }
 
-// passed returns the error of a head in the watch, but nil for a loss if etcd holds a head that
-// goes on from the position: somebody has put it right, and the watch brings what follows.
-// Otherwise a node that reads the journal later would meet that head again and again.
-func (r *Reader) passed(ctx context.Context, at Cursor, err error) error {
-	if !errors.Is(err, ErrLost) {
+// passed returns the error of a head in the watch, but nil for a loss if no record came with
+// that head, and etcd holds one that goes on from the position: somebody has put it right, and
+// the watch brings what follows. Otherwise a node that reads the journal later would meet that
+// head again and again. With a record the head is a primary's, which went on from elsewhere.
+func (r *Reader) passed(ctx context.Context, at Cursor, of records, err error) error {
+	isCommit := slices.ContainsFunc(of[:], func(record []byte) bool { return record != nil })
+	if isCommit || !errors.Is(err, ErrLost) {
 		return err
 	}
 	view, failed := r.Look(ctx)

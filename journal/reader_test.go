@@ -311,3 +311,47 @@ func TestReaderPassesAHeadThatWasDeletedAndFoundedAnew(t *testing.T) {
 		})
 	}
 }
+
+// Somebody wrote over the head and put it right, and a reader comes to that later: it goes on
+// behind it. A head that came with a record is that of a commit, which it does not pass over.
+func TestReaderPassesAHeadThatWasPutRight(t *testing.T) {
+	for name, asCommit := range map[string]bool{"the head alone": false, "a commit": true} {
+		t.Run(name, func(t *testing.T) {
+			etcd := etcdtest.Start(t)
+			client := etcd.Client(t)
+			s := newStandby()
+			done := follow(t, client, now(t, client), s)
+			p := newPrimary(t, client, 1<<20) // the writer does not run
+			s.waitFor(t, p.store.Position())
+			at := p.log.Tip()
+			resp, err := client.Get(t.Context(), p.layout.Head())
+			if err != nil {
+				t.Fatal(err)
+			}
+			bad := []clientv3.Op{clientv3.OpPut(p.layout.Head(), "nonsense")}
+			if asCommit {
+				bad = append(bad, clientv3.OpPut(p.layout.Record(metadata.ObjectEvents, at.Head.Seq+1), "x"))
+			}
+			if _, err := client.Txn(t.Context()).Then(bad...).Commit(); err != nil {
+				t.Fatal(err)
+			}
+			if err := wait(t, "the loss", done); !errors.Is(err, journal.ErrLost) {
+				t.Fatalf("the reader while the head is wrong: got %v, want ErrLost", err)
+			}
+			if _, err := client.Put(t.Context(), p.layout.Head(), string(resp.Kvs[0].Value)); err != nil {
+				t.Fatal(err)
+			}
+			done = follow(t, client, at, s)
+			if asCommit {
+				if err := wait(t, "the loss", done); !errors.Is(err, journal.ErrLost) {
+					t.Errorf("the reader at a commit that is not of its journal: got %v, want ErrLost", err)
+				}
+				return
+			}
+			if _, err := client.Txn(t.Context()).Then(head(p.layout, at.Head, 2, 0)).Commit(); err != nil {
+				t.Fatal(err)
+			}
+			wantReason(t, wait(t, "the next head", done), journal.ReasonGap) // which it has come to
+		})
+	}
+}
