@@ -115,6 +115,10 @@ func TestSlowCommits(t *testing.T) {
 	if x := verdict(); x.Verdict != warns || !strings.Contains(x.Text, "1.0 % took longer") || !strings.Contains(x.Help, "--failover-after") {
 		t.Errorf("got %+v, want a warning of 1 %%", x)
 	}
+	figures["understudy_commit_duration_seconds_count"] = 0 // it was elected a moment ago
+	if x := verdict(); x.Verdict != fine || !strings.Contains(x.Text, "only just begun") {
+		t.Errorf("got %+v of a primary that has not committed yet, want that", x)
+	}
 }
 
 // Memory in quarantine, which nobody can use, is a reason for a warning.

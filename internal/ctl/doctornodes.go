@@ -179,6 +179,7 @@ func (d *diagnosis) checkCommits(figures scrape) {
 	const name, often = "understudy_commit_duration_seconds", 0.001
 	count, window, failover := figures[name+"_count"], figures.sum("understudy_serve_window_seconds"), figures.sum("understudy_failover_after_seconds")
 	if count == 0 || window == 0 {
+		d.add("commits", fine, "", "the primary has only just begun to serve: none has been measured")
 		return
 	}
 	mean := 1000 * figures[name+"_sum"] / count
