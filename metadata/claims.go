@@ -6,9 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tidwall/btree"
 	"github.com/zeebo/xxh3"
 
+	"github.com/understudy-store/understudy/internal/ordered"
 	"github.com/understudy-store/understudy/metadata/binenc"
 	"github.com/understudy-store/understudy/segment"
 )
@@ -277,7 +277,7 @@ func sweep(flat, list []heldRange) []heldRange {
 		edges = append(edges, edge{r.from, r.until, true}, edge{r.to, r.until, false})
 	}
 	slices.SortFunc(edges, func(a, b edge) int { return cmp.Compare(a.at, b.at) })
-	var open btree.Map[Time, int]
+	open := ordered.NewMap[Time, int]()
 	for i := 0; i < len(edges); {
 		at := edges[i].at
 		for ; i < len(edges) && edges[i].at == at; i++ {
@@ -287,8 +287,10 @@ func sweep(flat, list []heldRange) []heldRange {
 			} else {
 				n--
 			}
-			if open.Set(edges[i].until, n); n == 0 {
+			if n == 0 {
 				open.Delete(edges[i].until)
+			} else {
+				open.Set(edges[i].until, n)
 			}
 		}
 		if until, _, there := open.Max(); there {

@@ -4,8 +4,7 @@ import (
 	"iter"
 	"slices"
 
-	"github.com/tidwall/btree"
-
+	"github.com/understudy-store/understudy/internal/ordered"
 	"github.com/understudy-store/understudy/segment"
 )
 
@@ -76,7 +75,7 @@ func (s *Store) EachSegment() iter.Seq[SegmentStats] {
 }
 
 // mounted returns the segments that are mounted now, in the order of their mounts.
-func (s *Store) mounted() *btree.BTreeG[*segmentState] {
+func (s *Store) mounted() ordered.Set[*segmentState] {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
 	return s.mounts.byNumber.Copy()

@@ -5,15 +5,14 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/tidwall/btree"
-
+	"github.com/understudy-store/understudy/internal/ordered"
 	"github.com/understudy-store/understudy/segment"
 )
 
 // mounts indexes the mounted segments by everything that calls name them by. Guarded by
 // Store.applyMu.
 type mounts struct {
-	byNumber   *btree.BTreeG[*segmentState] // all of them; see Store.mounted
+	byNumber   ordered.Set[*segmentState] // all of them; see Store.mounted
 	byID       map[segment.ID]*segmentState
 	byClient   map[segment.ClientID][]*segmentState // in the order of their mounts, as all but byEndpoint
 	byName     map[string][]*segmentState
@@ -24,7 +23,7 @@ type mounts struct {
 func newMounts() mounts {
 	earlier := func(a, b *segmentState) bool { return a.Number < b.Number }
 	return mounts{
-		btree.NewBTreeGOptions(earlier, btree.Options{NoLocks: true}), make(map[segment.ID]*segmentState),
+		ordered.NewSet(earlier), make(map[segment.ID]*segmentState),
 		make(map[segment.ClientID][]*segmentState), make(map[string][]*segmentState), make(map[string][]*segmentState),
 		make(map[string][]*segmentState),
 	}

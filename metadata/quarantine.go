@@ -1,8 +1,7 @@
 package metadata
 
 import (
-	"github.com/tidwall/btree"
-
+	"github.com/understudy-store/understudy/internal/ordered"
 	"github.com/understudy-store/understudy/segment"
 )
 
@@ -31,7 +30,7 @@ const quarantineShare = 64
 
 // A waitingList is the ranges of one segment in quarantine, ordered by the time they leave.
 type waitingList struct {
-	ranges    *btree.BTreeG[quarantined]
+	ranges    ordered.Set[quarantined]
 	uncounted quarantined // the first that does not count as soon, if next is not never
 	first     Time        // when the first one leaves; never if there is none
 	next      Time        // when uncounted leaves; never if there is none
@@ -89,10 +88,10 @@ func (t turn) before(o turn) bool {
 	return t.segment.Number < o.segment.Number
 }
 
-type queue struct{ turns *btree.BTreeG[turn] }
+type queue struct{ turns ordered.Set[turn] }
 
 func newQueue() queue {
-	return queue{btree.NewBTreeGOptions(turn.before, btree.Options{NoLocks: true})}
+	return queue{ordered.NewSet(turn.before)}
 }
 
 // move changes the time of a segment in the queue, and *from to it; never stands for "not
@@ -147,7 +146,7 @@ func (q *quarantine) forget(p *segmentState) (discards, bytes int64) {
 }
 
 // copy returns copies of the lists, which do not change.
-func (q *quarantine) copy() (lists []*btree.BTreeG[quarantined]) {
+func (q *quarantine) copy() (lists []ordered.Set[quarantined]) {
 	q.leaving.turns.Scan(func(t turn) bool {
 		lists = append(lists, t.segment.waiting.ranges.Copy())
 		return true
@@ -198,7 +197,7 @@ func (q *quarantine) add(r quarantined) {
 	p := r.segment
 	w := p.waiting
 	if w == nil {
-		w = &waitingList{ranges: btree.NewBTreeGOptions(earlier, btree.Options{NoLocks: true}), first: never, next: never}
+		w = &waitingList{ranges: ordered.NewSet(earlier), first: never, next: never}
 		p.waiting = w
 	}
 	w.ranges.Set(r)

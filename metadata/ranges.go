@@ -5,8 +5,7 @@ import (
 	"iter"
 	"slices"
 
-	"github.com/tidwall/btree"
-
+	"github.com/understudy-store/understudy/internal/ordered"
 	"github.com/understudy-store/understudy/segment"
 )
 
@@ -63,7 +62,7 @@ func (s *Store) Ranges(only segment.ID) iter.Seq2[[]SegmentRanges, Position] {
 // rangesPart copies a part.
 func (s *Store) rangesPart(part int, only segment.ID) ([]SegmentRanges, Position) {
 	lists := rangeLists{store: s, only: only, of: make(map[*segmentState]*SegmentRanges)}
-	var waiting []*btree.BTreeG[quarantined]
+	var waiting []ordered.Set[quarantined]
 	s.applyMu.Lock()
 	if part < ShardCount {
 		lists.addShard(&s.shards[part])

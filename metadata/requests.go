@@ -3,9 +3,8 @@ package metadata
 import (
 	"sync"
 
-	"github.com/tidwall/btree"
-
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/ordered"
 	"github.com/understudy-store/understudy/metadata/binenc"
 )
 
@@ -42,7 +41,7 @@ type requestRun struct {
 type requestLog struct {
 	mu    sync.Mutex // guards all; a leaf
 	runs  []requestRun
-	known btree.Map[uint64, uint64] // first id of a run -> count
+	known ordered.Map[uint64, uint64] // first id of a run -> count
 	byAge bool
 }
 
@@ -129,12 +128,9 @@ func (l *requestLog) hasRoom() bool {
 	return len(l.runs) < MaxRequests
 }
 
-func (l *requestLog) knows(request uint64) (known bool) {
-	l.known.Descend(request, func(first, count uint64) bool {
-		known = request-first < count
-		return false
-	})
-	return known
+func (l *requestLog) knows(request uint64) bool {
+	first, count, found := l.known.Until(request)
+	return found && request-first < count
 }
 
 func (l *requestLog) sum(run requestRun) (sum Digest) {

@@ -3,8 +3,7 @@ package metadata
 import (
 	"math"
 
-	"github.com/tidwall/btree"
-
+	"github.com/understudy-store/understudy/internal/ordered"
 	"github.com/understudy-store/understudy/metadata/slab"
 )
 
@@ -65,8 +64,8 @@ type stampIndex struct {
 	s       *Store
 	kind    indexKind
 	stamp   func(object) Time
-	buckets *btree.BTreeG[*bucket] // of all tenants, the oldest first
-	tenants []tenantBuckets        // the same, by tenantID
+	buckets ordered.Set[*bucket] // of all tenants, the oldest first
+	tenants []tenantBuckets      // the same, by tenantID
 	count   int
 
 	tidied     bucket // Store.Tidy goes on with the first bucket behind it
@@ -74,12 +73,12 @@ type stampIndex struct {
 }
 
 type tenantBuckets struct {
-	buckets btree.Map[Time, *bucket] // by the begin of the span
-	last    *bucket                  // the bucket used last, most often the one needed next
+	buckets ordered.Map[Time, *bucket] // by the begin of the span
+	last    *bucket                    // the bucket used last, most often the one needed next
 }
 
 func (s *Store) newIndex(kind indexKind, stamp func(object) Time) {
-	s.indexes[kind] = stampIndex{s: s, kind: kind, stamp: stamp, buckets: btree.NewBTreeGOptions((*bucket).before, btree.Options{NoLocks: true})}
+	s.indexes[kind] = stampIndex{s: s, kind: kind, stamp: stamp, buckets: ordered.NewSet((*bucket).before)}
 }
 
 // buckets finds the buckets of all indexes by their links. Guarded by Store.applyMu.
@@ -126,7 +125,7 @@ func (b *bucket) append(o object, kind indexKind) {
 
 func (x *stampIndex) bucketOf(tenant tenantID, stamp Time) *bucket {
 	for int(tenant) >= len(x.tenants) {
-		x.tenants = append(x.tenants, tenantBuckets{})
+		x.tenants = append(x.tenants, tenantBuckets{buckets: ordered.NewMap[Time, *bucket]()})
 	}
 	of := &x.tenants[tenant]
 	if b := of.last; b != nil && b.holds(stamp) {
@@ -149,19 +148,13 @@ func (x *stampIndex) bucketOf(tenant tenantID, stamp Time) *bucket {
 
 // before returns the last bucket that begins at or before a time, nil for none.
 func (t *tenantBuckets) before(at Time) (found *bucket) {
-	t.buckets.Descend(at, func(_ Time, b *bucket) bool {
-		found = b
-		return false
-	})
+	_, found, _ = t.buckets.Until(at)
 	return found
 }
 
 // from returns the first bucket that begins at or after a time, nil for none.
 func (t *tenantBuckets) from(at Time) (found *bucket) {
-	t.buckets.Ascend(at, func(_ Time, b *bucket) bool {
-		found = b
-		return false
-	})
+	_, found, _ = t.buckets.From(at)
 	return found
 }
 
@@ -353,9 +346,6 @@ func (x *stampIndex) each(visit func(object)) {
 }
 
 func (x *stampIndex) next(from *bucket) (found *bucket) {
-	x.buckets.Ascend(from, func(b *bucket) bool {
-		found = b
-		return false
-	})
+	found, _ = x.buckets.From(from)
 	return found
 }

@@ -8,8 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tidwall/btree"
-
+	"github.com/understudy-store/understudy/internal/ordered"
 	"github.com/understudy-store/understudy/metadata/reftable"
 	"github.com/understudy-store/understudy/metadata/slab"
 	"github.com/understudy-store/understudy/segment"
@@ -85,9 +84,9 @@ type Store struct {
 	sweepLeft     int // shards that Sweep has yet to look at
 	quarantine    quarantine
 	indexes       [indexKinds]stampIndex
-	buckets       buckets               // of indexes
-	renewals      int64                 // applied, ever
-	pinEnds       *btree.BTreeG[pinEnd] // the softly pinned objects, by the end of their pin
+	buckets       buckets             // of indexes
+	renewals      int64               // applied, ever
+	pinEnds       ordered.Set[pinEnd] // the softly pinned objects, by the end of their pin
 	groups        map[groupKey][]*group
 	expected      map[segment.Number]*segmentState // while loading: referred to before they are mounted
 	expectedDisks map[segment.Number]*segmentState // while loading: likewise, SSDs
@@ -195,7 +194,8 @@ func New(opts Options) *Store {
 		tasks:      tasks{byID: make(map[TaskID]*Task), waiting: make(map[segment.ClientID]int)},
 		watch:      watch{by: opts.Watcher},
 		peers:      peers{of: make(map[string]Use), writers: make(map[segment.ClientID]*writer)},
-		pinEnds:    btree.NewBTreeGOptions(pinEnd.before, btree.Options{NoLocks: true}),
+		pinEnds:    ordered.NewSet(pinEnd.before),
+		requests:   requestLog{known: ordered.NewMap[uint64, uint64]()},
 	}
 	deadline := func(o object) Time { return o.deadline }
 	s.newIndex(inUnpinned, deadline)

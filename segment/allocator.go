@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 
-	"github.com/tidwall/btree"
+	"github.com/understudy-store/understudy/internal/ordered"
 )
 
 // A Range is a run of units inside one segment. Units are bytes in segments
@@ -37,17 +37,17 @@ type Allocator struct {
 	capacity uint32 // units
 
 	regions []region
-	spare   int32                    // head of the list of unused entries in regions
-	byEnd   btree.Map[uint32, int32] // end of a free region -> its index
-	heads   [classCount]int32        // class -> first free region of the class
-	used    [classCount / 32]uint32  // a bit for each class that has a region
-	usedTop uint32                   // a bit for each non-zero word of used
+	spare   int32                      // head of the list of unused entries in regions
+	byEnd   ordered.Map[uint32, int32] // end of a free region -> its index
+	heads   [classCount]int32          // class -> first free region of the class
+	used    [classCount / 32]uint32    // a bit for each class that has a region
+	usedTop uint32                     // a bit for each non-zero word of used
 }
 
 // NewAllocator returns an allocator over size bytes, all free. A size that is
 // not a whole number of units loses the rest.
 func NewAllocator(size uint64) *Allocator {
-	a := &Allocator{shift: unitShift(size), spare: none}
+	a := &Allocator{shift: unitShift(size), spare: none, byEnd: ordered.NewMap[uint32, int32]()}
 	for i := range a.heads {
 		a.heads[i] = none
 	}
@@ -165,12 +165,10 @@ func (a *Allocator) find(class uint32) int32 {
 
 // endingAfter returns the first free region that ends behind unit offset.
 func (a *Allocator) endingAfter(offset uint32) int32 {
-	index := none
-	a.byEnd.Ascend(offset+1, func(_ uint32, i int32) bool {
-		index = i
-		return false
-	})
-	return index
+	if _, index, found := a.byEnd.From(offset + 1); found {
+		return index
+	}
+	return none
 }
 
 // freeRanges returns the free regions, in their order.

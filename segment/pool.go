@@ -8,7 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/tidwall/btree"
+	"github.com/understudy-store/understudy/internal/ordered"
 )
 
 // A Strategy chooses segments for new replicas.
@@ -59,13 +59,13 @@ type Pool struct {
 
 	mu    sync.Mutex // guards the rest; a leaf
 	all   groups
-	views int                    // taken of all so far
-	sizes btree.Map[uint64, int] // how many segments there are by the largest object that fits in them
+	views int                      // taken of all so far
+	sizes ordered.Map[uint64, int] // how many segments there are by the largest object that fits in them
 }
 
 // groups are all segments by their names, in order. A copy takes no time: it shares with
 // the original what has changed in neither.
-type groups = btree.Map[string, group]
+type groups struct{ ordered.Map[string, group] }
 
 // A group is the segments of one name; replicas of an object never share one.
 type group struct {
@@ -102,7 +102,10 @@ func NewPool(strategy Strategy, random func(n int) int) *Pool {
 	if random == nil {
 		random = rand.IntN
 	}
-	return &Pool{strategy: strategy, random: random}
+	return &Pool{
+		strategy: strategy, random: random,
+		all: groups{ordered.NewMap[string, group]()}, sizes: ordered.NewMap[uint64, int](),
+	}
 }
 
 // Add makes a segment eligible for allocations. A segment is in one pool at most.
@@ -170,7 +173,7 @@ func (p *Pool) view() *groups {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	seen := p.all.Copy()
+	seen := &groups{p.all.Copy()}
 	p.views++
 	p.seen.Store(seen)
 	return seen
@@ -299,7 +302,7 @@ func (a *attempt) lacks(r *room, frees uint64) {
 func (a *attempt) tryFrom(start int) {
 	n := a.groups.Len()
 	for i := 0; i < n && !a.done(); i++ {
-		name, g, _ := a.groups.GetAt((start + i) % n)
+		name, g := a.groups.At((start + i) % n)
 		a.try(name, g)
 	}
 }
@@ -323,7 +326,7 @@ func (a *attempt) tryFreest() {
 	var buf [64]sample
 	samples := buf[:0]
 	for range min(samplesPerCopy*a.req.Replicas, a.groups.Len(), len(buf)) {
-		name, g, _ := a.groups.GetAt(a.pool.random(a.groups.Len()))
+		name, g := a.groups.At(a.pool.random(a.groups.Len()))
 		best := 0.0
 		for _, s := range g.segments {
 			best = max(best, a.pool.free(s))

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/understudy-store/understudy/internal/ordered"
 )
 
 func mount(t *testing.T, p *Pool, number Number, name string, size uint64) *Segment {
@@ -180,7 +182,7 @@ func TestManyNamesWithoutRoom(t *testing.T) {
 			t.Fatalf("placed on %v, want the segment that has room", names(got))
 		}
 	}
-	a := attempt{pool: p, groups: new(groups), req: Request{Size: 1, Replicas: 1}}
+	a := attempt{pool: p, groups: &groups{ordered.NewMap[string, group]()}, req: Request{Size: 1, Replicas: 1}}
 	for i := range 2 * maxLooks {
 		a.groups.Set(fmt.Sprint(i), group{room: newRoom()})
 	}
