@@ -34,7 +34,7 @@ func TestLikeASortedList(t *testing.T) {
 				byKey.Delete(k)
 				delete(values, k)
 			},
-			"copy": func(t *rapid.T) { // the original changes no more
+			"copy": func(*rapid.T) { // the original changes no more
 				set, byKey = set.Copy(), byKey.Copy()
 			},
 			"": func(t *rapid.T) { compare(t, set, byKey, values) },
