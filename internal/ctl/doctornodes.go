@@ -178,12 +178,16 @@ func limitsOf(figures scrape) limits {
 func (d *diagnosis) checkCommits(figures scrape) {
 	const name, often = "understudy_commit_duration_seconds", 0.001
 	count, window, failover := figures[name+"_count"], figures.sum("understudy_serve_window_seconds"), figures.sum("understudy_failover_after_seconds")
-	if count == 0 || window == 0 {
-		d.add("commits", fine, "", "the primary has only just begun to serve: none has been measured")
+	if count == 0 {
+		d.add("commits", fine, "", "the primary has measured none since it started")
 		return
 	}
-	mean := 1000 * figures[name+"_sum"] / count
-	text := fmt.Sprintf("%.1f ms on average; the primary answers for %.0f ms after each, and is replaced after %.0f ms without one", mean, 1000*window, 1000*failover)
+	text := fmt.Sprintf("%.1f ms on average", 1000*figures[name+"_sum"]/count)
+	if window == 0 {
+		d.add("commits", fine, "", "%s; not judged, as the journal does not say yet how long the primary answers after one", text)
+		return
+	}
+	text += fmt.Sprintf("; the primary answers for %.0f ms after each, and is replaced after %.0f ms without one", 1000*window, 1000*failover)
 	switch slow := figures.slower(name, window/2); {
 	case slow > often:
 		d.add("commits", warns, "look at etcd's disks and network, or raise --failover-after", "%s; %.1f %% took longer than half of the former", text, 100*slow)
