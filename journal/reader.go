@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,6 +72,9 @@ type Reader struct {
 	Client *clientv3.Client
 	Layout Layout
 	Codec  Codec
+	// Ended gets why a watch of Read ended or got stuck, before the next one is begun. It must
+	// not block; it may be nil. Set before Read.
+	Ended func(err error)
 }
 
 // Head returns the journal's end, by a linearizable read. A journal that was
@@ -109,11 +113,14 @@ func (r *Reader) Start(ctx context.Context) (Cursor, error) {
 // lost (ErrLost). It waits for an etcd that is away.
 func (r *Reader) Read(ctx context.Context, behind Cursor, f Consumer) error {
 	for silence := watchSilence; ; {
-		next, stuck, err := r.watch(ctx, behind, f, silence)
+		next, why, err := r.watch(ctx, behind, f, silence)
 		if err != nil {
 			return err
 		}
-		if stuck && next == behind {
+		if why != nil && r.Ended != nil {
+			r.Ended(why)
+		}
+		if errors.Is(why, errStuck) && next == behind {
 			silence = min(2*silence, lastWatchSilence) // one message may take longer
 		} else {
 			silence = watchSilence
@@ -138,20 +145,21 @@ const (
 	lastWatchSilence = 2 * time.Minute
 )
 
-// watch follows one watch until it ends or gets stuck, and returns where it came to.
-func (r *Reader) watch(parent context.Context, at Cursor, f Consumer, silence time.Duration) (_ Cursor, stuck bool, _ error) {
+// watch follows one watch until it ends or gets stuck, and returns where it came to, and why
+// it ended, if that is known.
+func (r *Reader) watch(parent context.Context, at Cursor, f Consumer, silence time.Duration) (_ Cursor, why, _ error) {
 	ctx, cancel := context.WithCancelCause(clientv3.WithRequireLeader(parent))
 	defer cancel(nil)
-	silent := time.AfterFunc(silence, func() { cancel(errStuck) })
+	silent := time.AfterFunc(silence, func() { cancel(fmt.Errorf("%w for %v", errStuck, silence)) })
 	defer silent.Stop()
 	responses := r.Client.Watch(ctx, r.Layout.Root, clientv3.WithPrefix(), clientv3.WithRev(at.Revision+1))
 	for resp := range responses {
 		silent.Stop()
 		if resp.CompactRevision != 0 {
 			at, err := r.pass(parent, at, f)
-			return at, false, err
+			return at, nil, err
 		}
-		if resp.Err() != nil {
+		if why = resp.Err(); why != nil {
 			break // the watch is begun anew from where it came to
 		}
 		for events := resp.Events; len(events) > 0; {
@@ -161,16 +169,16 @@ func (r *Reader) watch(parent context.Context, at Cursor, f Consumer, silence ti
 			}
 			next, err := r.revision(parent, at, events[:n], f)
 			if err != nil {
-				return at, false, err
+				return at, nil, err
 			}
 			at, events = next, events[n:]
 		}
 		silent.Reset(silence)
 	}
-	return at, errors.Is(context.Cause(ctx), errStuck), parent.Err()
+	return at, cmp.Or(context.Cause(ctx), why), parent.Err()
 }
 
-var errStuck = errors.New("the watch brought nothing")
+var errStuck = errors.New("it brought nothing")
 
 // pass goes on after a compaction of revisions that the watch had not reached yet.
 func (r *Reader) pass(ctx context.Context, at Cursor, f Consumer) (Cursor, error) {

@@ -1,13 +1,17 @@
 package journal_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/journal"
@@ -354,4 +358,51 @@ func TestReaderPassesAHeadThatWasPutRight(t *testing.T) {
 			wantReason(t, wait(t, "the next head", done), journal.ReasonGap) // which it has come to
 		})
 	}
+}
+
+// A reader says why its watch ended, also if etcd refuses it each time.
+func TestAWatchThatEtcdRefuses(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	start := now(t, etcd.Client(t))
+	client := etcd.Client(t, grpc.WithChainStreamInterceptor(refuseWatches))
+	ended := make(chan error, 1)
+	reader := &journal.Reader{Client: client, Layout: journal.NewLayout("/understudy", "test"), Codec: codec, Ended: func(err error) {
+		select {
+		case ended <- err:
+		default:
+		}
+	}}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	read := make(chan error, 1)
+	go func() { read <- reader.Read(ctx, start, newStandby()) }()
+	if err := wait(t, "the end of a watch", ended); !strings.Contains(err.Error(), "permission denied") {
+		t.Errorf("got %v, want that etcd denied the permission", err)
+	}
+	cancel()
+	if err := wait(t, "the end of the reader", read); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want the end of the context", err)
+	}
+}
+
+// refuseWatches answers for etcd that this user may not watch.
+func refuseWatches(
+	ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, options ...grpc.CallOption,
+) (grpc.ClientStream, error) {
+	s, err := open(ctx, desc, conn, method, options...)
+	if err != nil || method != "/etcdserverpb.Watch/Watch" {
+		return s, err
+	}
+	return &refusedWatch{s}, nil
+}
+
+type refusedWatch struct{ grpc.ClientStream }
+
+func (s *refusedWatch) RecvMsg(m any) error {
+	if err := s.ClientStream.RecvMsg(m); err != nil {
+		return err
+	}
+	resp := m.(*etcdserverpb.WatchResponse)
+	resp.WatchId, resp.Created, resp.Canceled, resp.CancelReason = -1, true, true, rpctypes.ErrPermissionDenied.Error()
+	return nil
 }

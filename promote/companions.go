@@ -165,7 +165,7 @@ func (c *companions) look(ctx context.Context, n *Node, s follower.Status) {
 }
 
 // meet adds the nodes that are listed as complete, and those registered ones that could take
-// over or serve.
+// over, now or when their watch of etcd brings something, or serve.
 func (m *memory) meet(self string, nodes []NodeInfo, list absentees) {
 	for _, absent := range list {
 		if absent.ID != self && absent.RPC != "" {
@@ -176,7 +176,7 @@ func (m *memory) meet(self string, nodes []NodeInfo, list absentees) {
 		if other.MakesSpace {
 			m.Owner = other.ID
 		}
-		if other.ID != self && (other.Promotable || other.Role == Primary) && len(m.At) < maxCompanions {
+		if other.ID != self && (other.Promotable || other.Stalled || other.Role == Primary) && len(m.At) < maxCompanions {
 			m.At[other.ID] = other.RPC
 		}
 	}

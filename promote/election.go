@@ -95,7 +95,7 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 func (n *Node) mayRun(ctx context.Context, f *follower.Follower, s scene, begun time.Duration) (may, empty, silent bool, err error) {
 	head := s.view.Cursor
 	may, _ = n.promotable(f, head)
-	if empty = !may; empty {
+	if empty = !may && f.Stalled() == nil; empty {
 		may, err = n.mayStartEmpty(ctx, head, s.nodes, begun)
 	}
 	if err == nil && (empty && may || head.Head.Seq == 0) {
@@ -173,6 +173,8 @@ func (n *Node) promotable(f *follower.Follower, head journal.Cursor) (bool, stri
 		return false, fmt.Sprintf("its state is not complete (%s): %v", st.Why, st.Fault)
 	case !st.Complete:
 		return false, fmt.Sprintf("its state is not complete (%s); it waits for a snapshot from a primary", st.Why)
+	case st.Stalled != nil:
+		return false, st.Stalled.Error()
 	case head.Head.Seq == 0 && !n.MayStartEmpty:
 		return false, "there is no journal yet, and a standby does not begin one; start a master"
 	case head.Head.Seq == 0 && n.saver.status().Unread != nil:
@@ -196,7 +198,7 @@ func (n *Node) mayStartEmpty(ctx context.Context, head journal.Cursor, nodes []N
 		return false, nil // a node that holds the state has this long to show itself, the last primary too
 	}
 	for _, other := range nodes {
-		if (other.Promotable || other.Lost != "") && other.ID != n.ID {
+		if other.holdsState() && other.ID != n.ID {
 			return false, nil
 		}
 	}
@@ -322,7 +324,9 @@ func (n *Node) runFor(ctx context.Context, c *candidate, head journal.Cursor, ov
 }
 
 // catchUp waits until the follower has applied the whole journal. Leadership is
-// kept meanwhile, however long it takes: by keepalives, and by beats.
+// kept meanwhile, by keepalives and by beats, however long it takes, as long as the follower's
+// watch brings something. Otherwise this node is not promotable until it does, and another one
+// may be.
 func (n *Node) catchUp(ctx context.Context, f *follower.Follower, c *candidate) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	keeping := start(func() error {
@@ -349,6 +353,9 @@ func (n *Node) catchUp(ctx context.Context, f *follower.Follower, c *candidate) 
 			return context.Cause(ctx)
 		case !f.Complete():
 			return fmt.Errorf("lost the journal while catching up: %s", f.Status().Why)
+		}
+		if err := f.Stalled(); err != nil {
+			return &Obstacle{Cause: NoneCan, Reason: "this node was elected and cannot catch up: " + err.Error(), Help: watchHelp}
 		}
 		if err := c.beat(ctx, n.Params.HoldTime()); err != nil {
 			return fmt.Errorf("a beat while catching up: %w", err)

@@ -199,6 +199,7 @@ func squatted(key string, l Leader, after time.Duration) *Obstacle {
 // each, and with those that are listed as complete and away.
 func (n *Node) noneCan(ctx context.Context, nodes []NodeInfo) error {
 	var whys []string
+	stalled := false
 	for _, other := range nodes {
 		if other.Promotable {
 			return nil
@@ -206,6 +207,7 @@ func (n *Node) noneCan(ctx context.Context, nodes []NodeInfo) error {
 		if other.ID == n.ID {
 			other = n.Status().Self
 		}
+		stalled = stalled || other.Stalled
 		whys = append(whys, other.ID+": "+other.Why)
 	}
 	absent, err := n.absent(ctx, nodes)
@@ -218,6 +220,8 @@ func (n *Node) noneCan(ctx context.Context, nodes []NodeInfo) error {
 		start = "see that this node can read its state files, and start it again; or " + start
 	}
 	switch {
+	case stalled:
+		o.Help = watchHelp
 	case len(absent) > 0:
 		o.Reason += "; nodes that held the state are away, or cannot say what they hold: " + absent.String()
 		if o.Help = absent.help(); n.MayStartEmpty && !n.OwnsEtcd {
@@ -232,6 +236,9 @@ func (n *Node) noneCan(ctx context.Context, nodes []NodeInfo) error {
 	}
 	return o
 }
+
+// watchHelp is the advice for a node whose watch of etcd brings nothing.
+const watchHelp = "see that etcd's watches reach that node as its other calls do, through each proxy and load balancer between them; or start it again"
 
 // unreadable is the obstacle of a node without a state that cannot read the head.
 func unreadable(id string, err error) error {

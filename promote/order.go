@@ -248,7 +248,7 @@ func (n *Node) losses(ctx context.Context, o *refounding, base Standing) (list [
 	}
 	for _, r := range s.nodes {
 		known[r.ID] = r.RPC
-		complete[r.ID] = complete[r.ID] || r.Promotable || r.Lost != ""
+		complete[r.ID] = complete[r.ID] || r.holdsState()
 	}
 	if s.there && l.NodeID != "" {
 		known[l.NodeID], complete[l.NodeID] = l.RPC, true

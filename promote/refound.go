@@ -229,7 +229,7 @@ func (n *Node) othersHoldMore(ctx context.Context, f *follower.Follower, s scene
 		case other.ID == n.ID:
 		case other.Foreign:
 			delete(asked, other.ID)
-		case other.Lost != "", unsure && other.Promotable:
+		case other.Lost != "", unsure && other.holdsState():
 			asked[other.ID] = other.RPC
 		}
 	}
@@ -297,7 +297,7 @@ func (n *Node) startOver(ctx context.Context, f *follower.Follower, s scene, beg
 		return nil, unreadable(n.ID, view.Err)
 	}
 	for _, other := range s.nodes {
-		if other.ID != n.ID && (other.Promotable || other.Lost != "") {
+		if other.ID != n.ID && other.holdsState() {
 			return nil, fmt.Errorf("%s holds the state: %w", other.ID, view.Err)
 		}
 	}

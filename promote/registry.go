@@ -34,6 +34,7 @@ type NodeInfo struct {
 	Promotable bool         `json:"promotable"`
 	Why        string       `json:"not_promotable_because,omitempty"`
 	Lost       string       `json:"journal_lost,omitempty"` // why, on a node that holds a complete state of it
+	Stalled    bool         `json:"stalled,omitempty"`      // it holds a complete state, and its watch of etcd brings nothing of what follows
 	Foreign    bool         `json:"foreign,omitempty"`      // Lost: another journal stands in etcd, which has nothing to do with that state
 	Formats    [2]int       `json:"formats"`                // of the journal: oldest and newest it reads
 	// LastTerm is the last term that the node remembers, also if etcd has gone back since.
@@ -63,6 +64,10 @@ type NodeInfo struct {
 
 	Rules metadata.Rules `json:"rules,omitempty"` // the newest it knows; older versions leave it out
 }
+
+// holdsState reports whether a node holds a complete state, of the journal in etcd or of one
+// that is lost, up to date or not: nobody starts empty beside it.
+func (i NodeInfo) holdsState() bool { return i.Promotable || i.Lost != "" || i.Stalled }
 
 // A registry keeps this node's own key, on a lease of its own.
 type registry struct {

@@ -112,6 +112,7 @@ func (n *Node) describe(s *Status, f follower.Status) {
 		s.Self.Lost, s.Self.Foreign = f.Loss.Err.Cause, f.Loss.Err.Foreign
 	}
 	s.Self.Promotable, s.Self.Why = n.promotable(n.follower, f.At)
+	s.Self.Stalled = f.Stalled != nil
 }
 
 // hint fills in whether this node may hold more than it says. begins says that it has no
@@ -256,7 +257,10 @@ func (n *Node) AllowEmpty(ctx context.Context, term metadata.Term, noWriters boo
 		return errs.Wrap(errs.Unavailable, "StartEmpty", err)
 	}
 	for _, other := range nodes {
-		if other.Promotable || other.Lost != "" {
+		switch {
+		case other.Stalled:
+			return errs.New(errs.Unavailable, "StartEmpty", "node %s holds the state, but %s; %s, or stop it, and ask again", other.ID, other.Why, watchHelp)
+		case other.holdsState():
 			return errs.New(errs.Unavailable, "StartEmpty", "node %s holds the state and will take over by itself", other.ID)
 		}
 	}

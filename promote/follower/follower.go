@@ -57,6 +57,9 @@ type Config struct {
 	// MaxLagBytes is how far behind in bytes of records a follower may be before
 	// it takes a snapshot instead.
 	MaxLagBytes int64
+	// StallAfter is how long the watch may bring nothing, though etcd's head has moved on,
+	// before Stalled says so; 0 for 20 s.
+	StallAfter time.Duration
 	// Random spreads retries, as in journal.Jitter; may be nil.
 	Random func() float64
 }
@@ -89,6 +92,7 @@ type Follower struct {
 	shaken   bool                 // the journal seems to be lost
 	doubts   int                  // see Status.Doubts
 	cluster  uint64               // etcd's id as last seen, 0 for never
+	stall    stall                // of the watch
 	needs    journal.Cursor       // from where a snapshot that is being loaded needs the journal; zero for none
 	moved    chan struct{}        // closed and replaced when at or complete changes
 }
@@ -112,7 +116,7 @@ func Again(c Config, before *Follower) *Follower {
 	f := New(c, before.store, before.at)
 	f.learned, f.heard, f.steady = before.learned, before.heard, before.steady
 	f.complete, f.why, f.fault, f.file = before.complete, before.why, before.fault, before.file
-	f.diverged, f.kept = before.diverged, before.kept
+	f.diverged, f.kept, f.stall = before.diverged, before.kept, before.stall
 	f.wasLost, f.apart, f.restored, f.shaken = before.wasLost, before.apart, before.restored, before.shaken
 	return f
 }
@@ -181,7 +185,9 @@ func (f *Follower) follow(parent context.Context) error {
 			cancel(err)
 		}
 	}()
-	err := f.Reader.Read(ctx, at, f)
+	reader := *f.Reader
+	reader.Ended = f.watchEnded
+	err := reader.Read(ctx, at, f)
 	cancel(nil)
 	<-checks
 	// Only now is nobody applying commits to the store.
@@ -225,7 +231,7 @@ func (f *Follower) Commit(c *metadata.Commit, at journal.Cursor) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.hearLocked()
-	f.at, f.learned = at, learned
+	f.at, f.learned, f.stall = at, learned, stall{}
 	f.proveLocked()
 	f.signal()
 	return nil

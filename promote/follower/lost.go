@@ -162,7 +162,7 @@ func (f *Follower) found(v journal.View) {
 func (f *Follower) moveTo(at journal.Cursor, on bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.at = at
+	f.at, f.stall = at, stall{}
 	if on {
 		f.proveLocked()
 		f.signal()
@@ -179,7 +179,7 @@ func (f *Follower) Founded(at journal.Cursor) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.at, f.learned = at, learned
+	f.at, f.learned, f.stall = at, learned, stall{}
 	f.proveLocked()
 	f.signal()
 	return nil
@@ -207,6 +207,7 @@ func (f *Follower) checkJournal(ctx context.Context) (journal.Head, error) {
 	f.mu.Lock()
 	f.hearLocked()
 	f.cluster = view.Cluster
+	f.readLocked(view.Cursor.Head.Seq)
 	f.mu.Unlock()
 	return view.Cursor.Head, cmp.Or(back, view.Err)
 }

@@ -56,6 +56,8 @@ type Status struct {
 	Apart bool
 	// WasLost says that Unsure is set because the journal seemed lost.
 	WasLost bool
+	// Stalled is what the method of that name returns.
+	Stalled error
 	// Doubts is how often the journal seemed lost, or etcd was out of reach: the journal may
 	// have been founded anew, or gone back, and have looked well again at once.
 	Doubts int
@@ -66,6 +68,7 @@ func (f *Follower) Status() Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := Status{At: f.at, Complete: f.complete, Loads: maps.Clone(f.loads), LastLoad: f.last, Needs: f.needs, Loss: f.loss, File: f.file, WasLost: f.wasLost, Doubts: f.doubts, Apart: f.restored || f.apart, Unsure: f.restored || f.wasLost || f.apart || f.Clock()-f.heard > maxApart}
+	s.Stalled = f.stalledLocked()
 	if !f.complete {
 		s.Why, s.Fault = f.why, f.fault
 	}
@@ -163,7 +166,7 @@ func (f *Follower) adopt(store *metadata.Store, at journal.Cursor) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.store, f.at, f.learned, f.complete, f.fault, f.file, f.diverged = store, at, f.Clock(), true, nil, "", nil
-	f.wasLost, f.restored, f.apart = false, false, false
+	f.wasLost, f.restored, f.apart, f.stall = false, false, false, stall{}
 	f.signal()
 }
 
