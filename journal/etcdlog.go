@@ -91,6 +91,26 @@ func (l *EtcdLog) Prepare(ctx context.Context) {
 	_, _ = l.leases.current(ctx)
 }
 
+// Release gives back the lease of the records if no record has it. Call it when nobody writes
+// to this log any more and the leader key of its election is gone: a transaction still under
+// way could give the lease a record.
+func (l *EtcdLog) Release(ctx context.Context) {
+	id := l.leases.id
+	if id == 0 {
+		return
+	}
+	l.leases.drop()
+	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+	defer cancel()
+	of, err := l.client.TimeToLive(ctx, id, clientv3.WithAttachedKeys())
+	if err == nil && len(of.Keys) == 0 {
+		_, _ = l.client.Revoke(ctx, id) // it expires by itself otherwise
+	}
+}
+
+// releaseTimeout bounds Release: nothing depends on it.
+const releaseTimeout = time.Second
+
 // With adds operations to the transaction of the next commit.
 func (l *EtcdLog) With(ops []clientv3.Op) { l.with = ops }
 

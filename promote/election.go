@@ -54,7 +54,13 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 		n.noteLeader(ctx, l)
 		n.dropAllowance(l, begun)
 		n.watchPrimary(f, at, s)
+		if l.State == Serving {
+			n.someoneServes()
+		}
 		return nil, cmp.Or(squatted, n.silence.look(n.Clock(), l, view, s.pause))
+	}
+	if n.Clock() < n.again.at {
+		return nil, nil // its last election led to nothing: another node may have more luck
 	}
 	if f.Lost().Err != nil { // with a state that the head does not continue, no node stands for election
 		return n.refound(ctx, f, s)
@@ -230,7 +236,7 @@ func (n *Node) run(ctx context.Context, f *follower.Follower, head journal.Curso
 	n.Log.Info().Uint64("term", uint64(c.leader.Term)).Uint64("sequence", uint64(head.Head.Seq)).Bool("empty", empty).Msg("elected")
 	if empty {
 		if err := n.foundEmpty(ctx, c); err != nil {
-			n.giveUp(ctx, c)
+			n.giveUp(ctx, c, err)
 			return nil, err
 		}
 		return c, nil
@@ -242,19 +248,11 @@ func (n *Node) run(ctx context.Context, f *follower.Follower, head journal.Curso
 	}
 	begun := n.Clock()
 	if err := n.catchUp(ctx, f, c); err != nil {
-		n.giveUp(ctx, c)
+		n.giveUp(ctx, c, err)
 		return nil, err
 	}
 	c.phases.CatchUp = n.Clock() - begun
 	return c, nil
-}
-
-// giveUp ends an election that leads to no term.
-func (n *Node) giveUp(ctx context.Context, c *candidate) {
-	ctx = context.WithoutCancel(ctx)
-	_ = deleteLeader(ctx, n.Client, n.Layout, c.leader)
-	c.session.close(ctx)
-	n.setRole(Standby)
 }
 
 // elect stands for election, for a term after a head. The first commits then need not
@@ -286,6 +284,8 @@ func (n *Node) elect(
 	defer func() { <-granting.ended }()
 	nodes, deposed, err := n.runFor(ctx, c, head, over)
 	if err != nil {
+		<-granting.ended
+		c.log.Release(context.WithoutCancel(ctx))
 		return nil, err
 	}
 	turn(nodes, c.pace, c.histories)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/understudy-store/understudy/journal"
@@ -169,11 +170,14 @@ func announce(ctx context.Context, client *clientv3.Client, layout journal.Layou
 }
 
 // deleteLeader deletes the elected node's own leader key, and the key with its address for
-// Mooncake's clients.
+// Mooncake's clients if etcd lets this node write that one.
 func deleteLeader(ctx context.Context, client *clientv3.Client, layout journal.Layout, l Leader) error {
 	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()
 	_, err := client.Txn(ctx).If(l.Election.Holds(layout)...).
 		Then(layout.DeleteLeader()...).Commit()
+	if errors.Is(err, rpctypes.ErrPermissionDenied) {
+		_, err = client.Txn(ctx).If(l.Election.Holds(layout)...).Then(clientv3.OpDelete(layout.Leader())).Commit()
+	}
 	return err
 }

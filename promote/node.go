@@ -154,6 +154,7 @@ type Node struct {
 	// one. Only campaign uses it.
 	unfounded time.Duration
 	deposals  atomic.Int64 // of primaries by this node
+	again     again
 
 	mu         sync.Mutex // guards all below
 	role       Role
@@ -173,6 +174,7 @@ type Node struct {
 	pauseCount pauseCount // of the pause seen last
 	failed     error      // of the last look at an election
 	ended      error      // why this node's last term ended; nil if none, or it ended on purpose
+	refused    error      // why this node's last election led to no term that served; nil if a node served since
 	cause      Cause      // of the obstacle that was logged last; empty for none
 	// causeSince is when cause began, answersSince when answers last changed, by the clock.
 	causeSince, answersSince time.Duration
@@ -339,12 +341,12 @@ func (n *Node) standByWith(ctx context.Context, f *follower.Follower) (*candidat
 			}
 			var at journal.Cursor
 			if c.store, at = f.State(); c.store == nil { // the follower has just dropped it, as it was empty
-				n.giveUp(ctx, c)
+				n.giveUp(ctx, c, nil)
 				return n.standByAgain(ctx, f)
 			}
 			if at.Head.Seq > c.log.Tip().Head.Seq {
 				// Another node was elected since, and has committed: this one follows it.
-				n.giveUp(ctx, c)
+				n.giveUp(ctx, c, nil)
 				return n.standBy(ctx, c.store, at, "")
 			}
 			return c, nil, journal.Cursor{}

@@ -54,14 +54,16 @@ type facts struct {
 	role   Role
 	leader Leader
 	loss   follower.Loss
-	failed error  // of the last look at an election
-	ended  error  // why this node's last term ended; nil if none, or it ended on purpose
-	commit error  // of the last attempt to commit; nil if it succeeded
-	owns   bool   // etcd is in this very process, or a member of it
-	member bool   // which is one of several
-	fault  error  // why no space can be made in it; nil if it can
-	id     string // of this node
-	owner  string // of the node in which etcd is embedded, if it makes space there; empty for none
+	failed error // of the last look at an election
+	ended  error // why this node's last term ended; nil if none, or it ended on purpose
+	// refused is why this node's last election led to no term that served, nil if a node served since.
+	refused error
+	commit  error  // of the last attempt to commit; nil if it succeeded
+	owns    bool   // etcd is in this very process, or a member of it
+	member  bool   // which is one of several
+	fault   error  // why no space can be made in it; nil if it can
+	id      string // of this node
+	owner   string // of the node in which etcd is embedded, if it makes space there; empty for none
 }
 
 // obstacle returns nil if a node serves.
@@ -74,6 +76,8 @@ func (f facts) obstacle() *Obstacle {
 		return f.lapsed()
 	case f.role == HandingOver:
 		return f.handsOver()
+	case (f.role == Electing || f.role == Promoting) && f.refusal() != nil:
+		return f.refusal()
 	case f.role == Electing || f.role == Promoting:
 		return &Obstacle{Cause: GetsReady, Reason: "this node is about to serve: it is " + string(f.role)}
 	case errors.Is(f.failed, rpctypes.ErrNoSpace):
@@ -86,6 +90,8 @@ func (f facts) obstacle() *Obstacle {
 		return f.lost()
 	case f.leader.State == Serving:
 		return nil
+	case f.refusal() != nil:
+		return f.refusal()
 	case f.leader.NodeID != "":
 		return &Obstacle{Cause: GetsReady, Reason: fmt.Sprintf("%s is elected in term %d and does not serve yet", f.leader.NodeID, f.leader.Term)}
 	case f.failed != nil:
@@ -157,7 +163,7 @@ func (f facts) etcdObstacle(err error) *Obstacle {
 			Help: "find the member whose data differ (etcdctl alarm list), replace it, and disarm the alarm (etcdctl alarm disarm)"}
 	case errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrInvalidAuthToken) || errors.Is(err, rpctypes.ErrUserEmpty):
 		return &Obstacle{Cause: EtcdRefuses, Reason: "etcd refuses this node's calls: " + err.Error(),
-			Help: "see that the user of --etcd-user, or the name in the certificate, may read and write the prefix (etcdctl user get, etcdctl role grant-permission)"}
+			Help: "see that the user of --etcd-user, or the name in the certificate, may read and write all that the cluster keeps in etcd: its prefix, and mooncake-store/ (etcdctl user get, etcdctl role grant-permission)"}
 	case away && f.member:
 		return &Obstacle{Cause: EtcdAway, Reason: "the nodes' own etcd does not answer: " + err.Error(),
 			Help: "see that more than half of the members of etcd run (masterctl member list); if they do, look at their disks, CPU and network"}
@@ -283,7 +289,7 @@ func (s *silence) look(now time.Duration, leader Leader, view journal.View, paus
 
 // obstacleLocked returns the obstacle at a status. Needs mu.
 func (n *Node) obstacleLocked(s *Status) *Obstacle {
-	f := facts{role: s.Self.Role, leader: s.Leader, loss: s.Loss, failed: n.failed, ended: n.ended, owns: n.OwnsEtcd || n.EtcdMember, member: n.EtcdMember, fault: s.Space.Fault, id: n.ID, owner: n.companions.known().Owner}
+	f := facts{role: s.Self.Role, leader: s.Leader, loss: s.Loss, failed: n.failed, ended: n.ended, refused: n.refused, owns: n.OwnsEtcd || n.EtcdMember, member: n.EtcdMember, fault: s.Space.Fault, id: n.ID, owner: n.companions.known().Owner}
 	if n.term != nil {
 		if err := n.term.failing.Load(); err != nil {
 			f.commit = *err

@@ -381,7 +381,7 @@ func (n *Node) found(ctx context.Context, f *follower.Follower, g grounds, term 
 		ancestors = known.Ancestors
 	}
 	if err := c.log.Found(ctx, head, ancestors, instead); err != nil {
-		n.giveUp(ctx, c)
+		n.giveUp(ctx, c, err)
 		return nil, err
 	}
 	c.before = c.log.Tip().Head
@@ -396,7 +396,7 @@ func (n *Node) found(ctx context.Context, f *follower.Follower, g grounds, term 
 func (n *Node) replaced(ctx context.Context, c *candidate) (journal.Head, error) {
 	view, err := n.reader().Look(ctx)
 	if err != nil {
-		n.giveUp(ctx, c)
+		n.giveUp(ctx, c, err)
 		return journal.Head{}, err
 	}
 	behind := view.Cursor

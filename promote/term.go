@@ -127,17 +127,30 @@ func (n *Node) runTerm(ctx context.Context, c *candidate) (*metadata.Store, jour
 	if last := t.right.LastCommit(); last > 0 {
 		n.setCommitted(last)
 	}
-	reached := deleteLeader(context.WithoutCancel(ctx), n.Client, n.Layout, t.leader) == nil
-	t.session.close(context.WithoutCancel(ctx))
-	if reached {
-		t.recordEnd(context.WithoutCancel(ctx), err)
-	}
+	n.conclude(context.WithoutCancel(ctx), t, err)
 	t.Store.DropOverlay()
 	tip := t.log.Tip()
 	if p := t.Store.Position(); !t.trusted || p.Seq != tip.Head.Seq {
 		return nil, journal.Cursor{}
 	}
 	return t.Store, tip
+}
+
+// conclude gives up the leader key of a term that has ended, and records why it ended.
+func (n *Node) conclude(ctx context.Context, t *Term, why error) {
+	gone := n.resign(ctx, t.leader, t.session)
+	if gone {
+		t.recordEnd(ctx, why)
+	}
+	if n.led == t.Number {
+		return
+	}
+	if gone {
+		t.log.Release(ctx)
+	}
+	if why != nil && !errors.Is(why, context.Canceled) {
+		n.unserved(why)
+	}
 }
 
 // following returns how the term stands to the journal, for companions: complete once the
@@ -274,6 +287,7 @@ func (t *Term) open(ctx context.Context) error {
 	n.setLeader(t.leader)
 	n.setRole(Primary)
 	n.tookOver(t.Number)
+	n.someoneServes()
 	n.companions.hurry()
 	if t.founded != nil {
 		n.Log.Warn().Uint64("term", uint64(t.Number)).Msg(t.founded.String())

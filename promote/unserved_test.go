@@ -1,0 +1,139 @@
+package promote_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/authpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+
+	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/promote"
+)
+
+// view is the key that clients of Mooncake read.
+const view = "mooncake-store/test/master_view"
+
+// withUsers has etcd demand users: root, and node, which may read the cluster's prefix and
+// nothing else. It returns root's client.
+func withUsers(t *testing.T, etcd *etcdtest.Cluster) *clientv3.Client {
+	t.Helper()
+	admin, ctx := etcd.Client(t), t.Context()
+	for _, user := range []string{"root", "node"} {
+		must(admin.UserAdd(ctx, user, "secret"))
+		must(admin.RoleAdd(ctx, user))
+		must(admin.UserGrantRole(ctx, user, user))
+	}
+	prefix := "/understudy/"
+	permit(t, admin, clientv3.PermRead, prefix, clientv3.GetPrefixRangeEnd(prefix))
+	must(admin.AuthEnable(ctx))
+	return asUser(t, etcd, "root")
+}
+
+// permit lets node read, or read and write, the keys from one on and before another.
+func permit(t *testing.T, admin *clientv3.Client, may authpb.Permission_Type, from, end string) {
+	t.Helper()
+	must(admin.RoleGrantPermission(t.Context(), "node", from, end, clientv3.PermissionType(may)))
+}
+
+func asUser(t *testing.T, etcd *etcdtest.Cluster, user string, options ...grpc.DialOption) *clientv3.Client {
+	t.Helper()
+	client := must(clientv3.New(clientv3.Config{Endpoints: etcd.Endpoints(), Username: user, Password: "secret", Logger: zap.NewNop(), DialOptions: options}))
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// noRevoke keeps leases from being revoked, so that their keys stand until somebody deletes them.
+func noRevoke(
+	ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption,
+) error {
+	if method == "/etcdserverpb.Lease/LeaseRevoke" {
+		return errCut
+	}
+	return invoke(ctx, method, req, reply, conn, options...)
+}
+
+// unusedDays returns the leases that live for longer than an hour, as those of records, and
+// that no key has.
+func unusedDays(t *testing.T, client *clientv3.Client) (ids []clientv3.LeaseID) {
+	t.Helper()
+	for _, l := range must(client.Leases(t.Context())).Leases {
+		of := must(client.TimeToLive(t.Context(), l.ID, clientv3.WithAttachedKeys()))
+		if of.GrantedTTL > 3600 && len(of.Keys) == 0 {
+			ids = append(ids, l.ID)
+		}
+	}
+	return ids
+}
+
+// etcd lets a node stand for election and refuses the first entry of its term, since the node's
+// user may not write the key for Mooncake's clients. The node waits longer before each
+// election, leaves neither leader keys nor leases behind, and says what is wrong. It serves
+// when it has the permission.
+func TestATermThatEtcdRefuses(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	root := withUsers(t, etcd)
+	permit(t, root, clientv3.PermReadWrite, "/understudy/", "/understudy0")
+	elections := root.Watch(t.Context(), layout.Leader(), clientv3.WithPrevKV())
+	w := newCluster(t, etcd)
+	b := w.start("b", func(c *promote.Config) {
+		c.Layout.View = view
+		c.Client, c.Sessions = asUser(t, etcd, "node"), asUser(t, etcd, "node", grpc.WithChainUnaryInterceptor(noRevoke))
+		c.Random = func() float64 { return 0.5 } // waits are neither longer nor shorter
+	})
+	const bounded = 5
+	var first time.Time
+	for elected := 0; elected < bounded; {
+		for _, e := range (<-elections).Events {
+			switch {
+			case e.IsCreate():
+				if elected++; elected == 1 {
+					first = time.Now()
+				}
+			case e.Type == clientv3.EventTypeDelete:
+				if session := must(root.TimeToLive(t.Context(), clientv3.LeaseID(e.PrevKv.Lease))); session.TTL <= 0 {
+					t.Error("the leader key went with its session, want it deleted: etcd permits that")
+				}
+			}
+		}
+	}
+	if took := time.Since(first); took < 2500*time.Millisecond { // of waits of 0.2, 0.4, 0.8 and 1.6 s
+		t.Errorf("%d elections within %v, want the node to wait longer each time", bounded, took)
+	}
+	waitFor(t, "the reason in the status", func() bool {
+		o := b.Status().Obstacle
+		return o != nil && o.Cause == promote.EtcdRefuses && strings.Contains(o.Reason, "beginning term") && strings.Contains(o.Help, "mooncake-store/")
+	})
+	if b.serves() {
+		t.Error("b serves in a term that it could not begin")
+	}
+	waitFor(t, "the end of leases that are of no use", func() bool { return len(unusedDays(t, root)) == 0 })
+
+	permit(t, root, clientv3.PermReadWrite, "mooncake-store/", "mooncake-store0")
+	w.serving(b)
+	if o := b.Status().Obstacle; o != nil {
+		t.Errorf("b serves, and says that no node does: %+v", o)
+	}
+}
+
+// etcd refuses each election: what was granted for its records does not stay.
+func TestAnElectionThatEtcdRefuses(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	root := withUsers(t, etcd)
+	permit(t, root, clientv3.PermReadWrite, "/understudy/", layout.Leader())
+	permit(t, root, clientv3.PermReadWrite, layout.Leader()+"\x00", "/understudy0")
+	b := newCluster(t, etcd).start("b", func(c *promote.Config) {
+		c.Client, c.Sessions = asUser(t, etcd, "node"), asUser(t, etcd, "node")
+	})
+	waitFor(t, "the reason in the status", func() bool {
+		o := b.Status().Obstacle
+		return o != nil && o.Cause == promote.EtcdRefuses && strings.Contains(o.Reason, "running for election")
+	})
+	waitFor(t, "the end of leases that are of no use", func() bool { return len(unusedDays(t, root)) == 0 })
+}
