@@ -59,14 +59,19 @@ func (a absentees) String() string {
 	return strings.Join(texts, ", ")
 }
 
-// forget returns the command that gives up those that are listed; empty for none.
-func (a absentees) forget() string {
-	var ids []string
+// listed returns the ids of those that are listed.
+func (a absentees) listed() (ids []string) {
 	for _, c := range a {
 		if !c.isUnlisted {
 			ids = append(ids, c.ID)
 		}
 	}
+	return ids
+}
+
+// forget returns the command that gives up those that are listed; empty for none.
+func (a absentees) forget() string {
+	ids := a.listed()
 	if ids == nil {
 		return ""
 	}

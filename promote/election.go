@@ -105,12 +105,12 @@ func (n *Node) mayRun(ctx context.Context, f *follower.Follower, s scene, begun 
 		may, err = n.mayStartEmpty(ctx, head, s.nodes, begun)
 	}
 	if err == nil && (empty && may || head.Head.Seq == 0) {
-		err = n.keepsFile(f.Status())
+		err = cmp.Or(n.keepsFile(f.Status()), n.besideOthers(ctx, head, s.nodes))
 	}
 	switch {
 	case err != nil:
 	case !may:
-		err = n.noneCan(ctx, s.nodes)
+		err = n.noneCan(ctx, head, s.nodes)
 	case !empty:
 		silent, err = n.othersHoldMore(ctx, f, s, begun)
 	}
@@ -185,6 +185,8 @@ func (n *Node) promotable(f *follower.Follower, head journal.Cursor) (bool, stri
 		return false, "there is no journal yet, and a standby does not begin one; start a master"
 	case head.Head.Seq == 0 && n.saver.status().Unread != nil:
 		return false, "there is no journal, and the state files of this node cannot be loaded"
+	case head.Head.Seq == 0 && len(n.strays(head, nil)) > 0:
+		return false, "there is no journal, and state files of other nodes stand beside this node's directory"
 	}
 	return true, ""
 }
@@ -207,6 +209,9 @@ func (n *Node) mayStartEmpty(ctx context.Context, head journal.Cursor, nodes []N
 		if other.holdsState() && other.ID != n.ID {
 			return false, nil
 		}
+	}
+	if err := n.besideOthers(ctx, head, nodes); err != nil { // first, since time does not end it
+		return false, err
 	}
 	if err := n.awaitComplete(ctx, nodes, max(begun, n.leaderless)); err != nil {
 		return false, err

@@ -65,6 +65,9 @@ type Config struct {
 	// StateSaveInterval is how often it writes one.
 	StateDir          string
 	StateSaveInterval time.Duration
+	// StateBeside says that StateDir stands beside those of other nodes of the cluster, each
+	// named by its id. A state there may be this node's own, from when it had another id.
+	StateBeside bool
 
 	Params          metadata.Params
 	Cleanup         Cleanup

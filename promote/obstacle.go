@@ -203,7 +203,7 @@ func squatted(key string, l Leader, after time.Duration) *Obstacle {
 
 // noneCan returns an obstacle if no registered node could take over, with the reason of
 // each, and with those that are listed as complete and away.
-func (n *Node) noneCan(ctx context.Context, nodes []NodeInfo) error {
+func (n *Node) noneCan(ctx context.Context, head journal.Cursor, nodes []NodeInfo) error {
 	var whys []string
 	stalled := false
 	for _, other := range nodes {
@@ -221,7 +221,7 @@ func (n *Node) noneCan(ctx context.Context, nodes []NodeInfo) error {
 		return err
 	}
 	o := &Obstacle{Cause: NoneCan, Reason: "no node can take over: " + strings.Join(whys, "; ")}
-	start := "start a node that holds the state"
+	start, strays := "start a node that holds the state", n.strays(head, nodes)
 	if n.saver.status().Unread != nil {
 		start = "see that this node can read its state files, and start it again; or " + start
 	}
@@ -235,10 +235,15 @@ func (n *Node) noneCan(ctx context.Context, nodes []NodeInfo) error {
 		}
 	case !n.MayStartEmpty:
 		o.Help = start + ", or a master, which can start empty"
+	case n.OwnsEtcd && len(strays) > 0:
+		o.Help = start
 	case n.OwnsEtcd:
 		o.Help = fmt.Sprintf("%s, or wait: this master starts empty after %v", start, n.SessionTTL)
 	default:
 		o.Help = fmt.Sprintf("%s; if there is none: masterctl start-empty --yes --node=%s (with --no-writers if no earlier writer is left)", start, n.ID)
+	}
+	if len(strays) > 0 {
+		o.Help = claim(strays) + "; or " + o.Help
 	}
 	return o
 }

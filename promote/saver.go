@@ -44,6 +44,8 @@ type saver struct {
 	took     time.Duration // by the newest save
 	failures int64
 	needs    journal.Cursor // from where a file that is being written needs the journal; zero for none
+
+	neighbours []statefile.Neighbour // as they stood when this node started
 }
 
 const (
@@ -115,6 +117,9 @@ func (s *saver) open() (store *metadata.Store, at journal.Cursor, file string) {
 	}
 	if err != nil {
 		s.fail(err)
+	}
+	if loaded == nil || loaded.At.Head.Seq == 0 {
+		s.look()
 	}
 	if loaded == nil {
 		s.missed(cmp.Or(err, passed))

@@ -52,7 +52,7 @@ func newClusterNode(a *App, e *etcdConn) *clusterNode {
 		ID: cfg.Node.ID, RPC: cfg.Node.AdvertiseAddress, HTTP: cfg.Node.HTTPAddress, Version: a.version, Settings: shared(cfg),
 		ClusterID: cfg.HA.ClusterID, Layout: layout, Codec: service.Codec(), Client: e.journal, Sessions: e.sessions,
 		Clock: a.clock, Log: a.log, SessionTTL: cfg.HA.SessionTTL, FailoverAfter: cfg.HA.FailoverAfter, EventsTTL: cfg.Journal.EventsTTL,
-		StateDir: cfg.Node.StateDir, StateSaveInterval: cfg.Node.StateSaveInterval,
+		StateDir: cfg.Node.StateDir, StateSaveInterval: cfg.Node.StateSaveInterval, StateBeside: cfg.Node.StateBeside,
 		Params: a.params(), Cleanup: cfg.HA.PromotionCleanup, SyncInterval: cfg.Lease.SyncInterval,
 		QueueBytes: cfg.Journal.QueueBytes, MaxJournalBytes: cfg.Journal.MaxBytes,
 		Compact:  cfg.Journal.Compact == config.CompactOn || cfg.Journal.Compact == config.CompactAuto && cfg.HA.Embedded(),

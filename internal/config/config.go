@@ -142,7 +142,10 @@ type Node struct {
 	ID      string
 	DataDir string // --data-dir
 	// StateDir (--state-dir) is completed by Resolve if it is empty.
-	StateDir          string
+	StateDir string
+	// StateBeside says that StateDir is the default, beside those of nodes with other ids.
+	// It is no setting; Resolve fills it in.
+	StateBeside       bool
 	StateSaveInterval time.Duration // --state-save-interval
 	ReadyFile         string        // --ready-file
 }
@@ -450,7 +453,7 @@ func (c Config) Resolve(rpc, http net.Addr) (Config, error) {
 	}
 	if c.Node.StateDir == "" {
 		c.origins["state-dir"] = "derived from the data directory"
-		c.Node.StateDir = filepath.Join(c.Node.DataDir, "state", c.HA.ClusterID, c.Node.ID)
+		c.Node.StateDir, c.Node.StateBeside = filepath.Join(c.Node.DataDir, "state", c.HA.ClusterID, c.Node.ID), true
 	}
 	return c, nil
 }

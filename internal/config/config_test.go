@@ -59,7 +59,7 @@ func TestResolve(t *testing.T) {
 			StateDir: tt.state, StateSaveInterval: 30 * time.Second,
 		}
 		if want.StateDir == "" {
-			want.StateDir = "understudy-data/state/mooncake_cluster/" + tt.ids
+			want.StateDir, want.StateBeside = "understudy-data/state/mooncake_cluster/"+tt.ids, true
 		}
 		if got.Node != want {
 			t.Errorf("%q on %s: got %+v, want %+v", tt.args, tt.rpc, got.Node, want)
