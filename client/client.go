@@ -38,13 +38,19 @@ type Client struct {
 	background sync.WaitGroup
 }
 
-// New returns a client. It connects to nobody yet: whether the cluster can be reached
-// shows at the first call.
+// New returns a client. It connects to nobody yet, unless there is an EtcdUser: whether the
+// cluster can be reached shows at the first call.
 //
-// Errors: InvalidParams, which names all faults of the configuration.
-func New(config Config) (*Client, error) { return newClient(config, clock.Boot()) }
+// Errors: InvalidParams, which names all faults of the configuration, or says that etcd refuses
+// the user; Unavailable if etcd does not take the user within 5 s.
+func New(config Config) (*Client, error) { return NewContext(context.Background(), config) }
 
-func newClient(config Config, now clock.Clock) (*Client, error) {
+// NewContext is New with a context that bounds the wait for etcd, too. The client outlives it.
+func NewContext(ctx context.Context, config Config) (*Client, error) {
+	return newClient(ctx, config, clock.Boot())
+}
+
+func newClient(ctx context.Context, config Config, now clock.Clock) (*Client, error) {
 	config.setDefaults()
 	if err := config.check(); err != nil {
 		return nil, err
@@ -55,9 +61,13 @@ func newClient(config Config, now clock.Clock) (*Client, error) {
 	c.finder = newFinder(c)
 	if len(config.EtcdEndpoints) > 0 {
 		var err error
-		if c.etcd, err = etcdclient.Connect(config.EtcdEndpoints, etcdclient.Access{TLS: config.EtcdTLS, User: config.EtcdUser, Password: etcdclient.FixedPassword(config.EtcdPassword)}, nil); err != nil {
+		if c.etcd, err = etcdclient.Connect(ctx, config.EtcdEndpoints, etcdclient.Access{TLS: config.EtcdTLS, User: config.EtcdUser, Password: etcdclient.FixedPassword(config.EtcdPassword)}, nil); err != nil {
 			c.Close()
-			return nil, errs.Wrap(errs.InvalidParams, "client.New", err)
+			kind := errs.InvalidParams
+			if ctx.Err() != nil || etcdclient.Silent(err) {
+				kind = errs.Unavailable
+			}
+			return nil, errs.Wrap(kind, "client.New", err)
 		}
 		c.spawn(func(ctx context.Context) { c.finder.watch(ctx, c.etcd) })
 	}

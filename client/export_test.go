@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
 
@@ -10,7 +11,7 @@ import (
 // NewAhead returns a client whose clock runs ahead of the machine's.
 func NewAhead(config Config, ahead *atomic.Int64) (*Client, error) {
 	boot := clock.Boot()
-	return newClient(config, func() time.Duration { return boot() + time.Duration(ahead.Load()) })
+	return newClient(context.Background(), config, func() time.Duration { return boot() + time.Duration(ahead.Load()) })
 }
 
 // Candidates returns how many addresses a client keeps.

@@ -83,13 +83,13 @@ func (e *etcdConn) connect(ctx context.Context, a *App) error {
 	log := zslog.New(a.log)
 	access, err := a.etcdAccess()
 	if err == nil {
-		e.journal, err = etcdclient.Connect(e.members, access, log.With("calls", "journal"))
+		e.journal, err = etcdclient.Connect(ctx, e.members, access, log.With("calls", "journal"))
 	}
 	if err == nil && e.server != nil {
 		e.server.Direct(e.journal)
 	}
 	if err == nil {
-		e.sessions, err = etcdclient.Connect(e.members, access, log.With("calls", "sessions"))
+		e.sessions, err = etcdclient.Connect(ctx, e.members, access, log.With("calls", "sessions"))
 	}
 	if err != nil {
 		return err

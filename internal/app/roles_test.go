@@ -125,7 +125,7 @@ func TestRoles(t *testing.T) {
 		"a client":    {certificate("thief", "client", mine), false},
 		"an operator": {certificate("clerk", "operator", uuid.Nil), false},
 	} {
-		conn, err := etcdclient.Connect([]string{"https://" + a.etcdEndpoint(t)}, etcdclient.Access{TLS: test.config}, nil)
+		conn, err := etcdclient.Connect(t.Context(), []string{"https://" + a.etcdEndpoint(t)}, etcdclient.Access{TLS: test.config}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -36,9 +36,11 @@ func (f *Flags) checkEtcd(ctx context.Context, d *diagnosis, all nodes, keep lim
 		d.add("etcd", bad, "correct the --etcd- flags", "%v", err)
 		return
 	}
-	c, err := etcdclient.Connect(endpoints, access, nil)
+	waits, cancel := context.WithTimeout(ctx, askTimeout)
+	c, err := etcdclient.Connect(waits, endpoints, access, nil)
+	cancel()
 	if err != nil {
-		d.add("etcd", bad, "correct --etcd-endpoints", "%v", err)
+		d.add("etcd", bad, "see that its members run; correct --etcd-endpoints and --etcd-user", "it does not answer as it should: %v", err)
 		return
 	}
 	defer func() { _ = c.Close() }()

@@ -70,7 +70,7 @@ func (f *Flags) mount(ctx context.Context, cmd *cobra.Command, segment client.Se
 	if err := f.Widen(ctx); err != nil {
 		return err
 	}
-	s, err := f.session(uuid.New(), cmd.PrintErrf)
+	s, err := f.session(ctx, uuid.New(), cmd.PrintErrf)
 	if err != nil {
 		return err
 	}

@@ -167,13 +167,13 @@ func (f *Flags) registered(ctx context.Context) (list nodes, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := etcdclient.Connect(f.etcd, access, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = c.Close() }()
 	layout := journal.NewLayout(f.prefix, f.clusterID)
-	resp, err := c.Get(ctx, layout.Nodes(), clientv3.WithPrefix(), clientv3.WithLimit(maxNodes))
+	var resp *clientv3.GetResponse
+	c, err := etcdclient.Connect(ctx, f.etcd, access, nil)
+	if err == nil {
+		defer func() { _ = c.Close() }()
+		resp, err = c.Get(ctx, layout.Nodes(), clientv3.WithPrefix(), clientv3.WithLimit(maxNodes))
+	}
 	if err != nil {
 		return nil, errs.Wrap(errs.Unavailable, "survey", fmt.Errorf("etcd does not answer as it should: %w; check --etcd_endpoints and --etcd-user, or give the --address of a node", err))
 	}

@@ -73,22 +73,24 @@ func (s *session) Remounted(segments int, err error) {
 	}
 }
 
-// session returns a client with an id. It does not connect yet.
-func (f *Flags) session(id uuid.UUID, news func(format string, args ...any)) (*session, error) {
+// session returns a client with an id. It connects to etcd only, if that demands a user.
+func (f *Flags) session(ctx context.Context, id uuid.UUID, news func(format string, args ...any)) (*session, error) {
 	s := &session{mooncake: f.Mooncake, news: news}
 	config, err := f.Client(id)
 	if err != nil {
 		return nil, err
 	}
 	config.Observer = s
-	s.Client, err = client.New(config)
+	if s.Client, err = client.NewContext(ctx, config); errs.KindOf(err) == errs.Unavailable {
+		return nil, err
+	}
 	return s, cli.Misuse(err)
 }
 
 // call runs a function with a client, within the command's time limit.
 func (f *Flags) call(cmd *cobra.Command, id uuid.UUID, run func(context.Context, *session) error) error {
 	return f.Run(cmd, func(ctx context.Context) error {
-		s, err := f.session(id, nil)
+		s, err := f.session(ctx, id, nil)
 		if err != nil {
 			return err
 		}

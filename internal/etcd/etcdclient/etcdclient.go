@@ -3,6 +3,7 @@
 package etcdclient
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -40,7 +41,7 @@ const (
 // that does not answer: with a single endpoint, to a new connection. Endpoints
 // returns the one in use.
 func New(endpoints []string) (*clientv3.Client, error) {
-	return Connect(endpoints, Access{}, nil)
+	return Connect(context.Background(), endpoints, Access{}, nil)
 }
 
 // Access is what etcd demands of clients. The zero value is for one that demands nothing.
@@ -70,23 +71,74 @@ func PasswordFile(path string) func() (string, error) {
 }
 
 // Connect is New for an etcd that demands something, with a log, which may be nil, of the
-// moves from one endpoint to another. With a user it waits until etcd has taken the password.
-func Connect(endpoints []string, access Access, log *slog.Logger) (*clientv3.Client, error) {
+// moves from one endpoint to another. With a user it waits until etcd has taken the password,
+// for 5 s at most, and no longer than the context lives. The client outlives the context.
+func Connect(ctx context.Context, endpoints []string, access Access, log *slog.Logger) (*clientv3.Client, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	m, err := connect(endpoints, access, log)
+	m, err := connect(ctx, endpoints, access, log)
 	if err != nil {
 		return nil, err
 	}
 	return m.client, nil
 }
 
-func connect(endpoints []string, access Access, log *slog.Logger) (*members, error) {
+// connect makes a client of the first endpoint. With a user that endpoint must answer: if it
+// has not after callTimeout, or fails, the next one is asked as well. The first one that takes
+// the password is used.
+func connect(ctx context.Context, endpoints []string, access Access, log *slog.Logger) (*members, error) {
 	if len(endpoints) == 0 {
 		return nil, clientv3.ErrNoAvailableEndpoints
 	}
-	m := &members{all: endpoints, log: log, clock: clock.Runtime(), password: access.Password, conns: make(map[net.Conn]struct{})}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	type attempt struct {
+		m   *members
+		err error
+	}
+	attempts := make(chan attempt, len(endpoints))
+	begun, ended := 0, 0
+	var why error // an endpoint's refusal rather than another one's silence
+	defer func() {
+		cancel()
+		for ; ended < begun; ended++ {
+			if a := <-attempts; a.err == nil {
+				_ = a.m.client.Close()
+			}
+		}
+	}()
+	next := time.NewTimer(0)
+	defer next.Stop()
+	for {
+		select {
+		case <-next.C:
+			if at := begun; at < len(endpoints) {
+				begun++
+				go func() {
+					m, err := connectTo(ctx, endpoints, at, access, log)
+					attempts <- attempt{m, err}
+				}()
+				next.Reset(callTimeout)
+			}
+		case a := <-attempts:
+			if ended++; a.err == nil {
+				return a.m, nil
+			}
+			if why == nil || Silent(why) {
+				why = a.err
+			}
+			if ended == len(endpoints) || ctx.Err() != nil {
+				return nil, fmt.Errorf("etcd endpoints %s: %w", strings.Join(endpoints, ","), why)
+			}
+			next.Reset(0)
+		}
+	}
+}
+
+// connectTo makes a client that uses one of the endpoints at first. The context bounds the wait
+// for a user's token, and not what the client does later.
+func connectTo(ctx context.Context, endpoints []string, at int, access Access, log *slog.Logger) (*members, error) {
+	m := &members{all: endpoints, at: at, log: log, clock: clock.Runtime(), password: access.Password, conns: make(map[net.Conn]struct{})}
 	options := append(m.options(), grpc.WithConnectParams(grpc.ConnectParams{
 		Backoff:           backoff.Config{BaseDelay: firstRetry, Multiplier: 1.5, Jitter: 0.2, MaxDelay: lastRetry},
 		MinConnectTimeout: time.Second,
@@ -94,7 +146,11 @@ func connect(endpoints []string, access Access, log *slog.Logger) (*members, err
 	if access.Renewed != nil && secure(endpoints) {
 		options = append(options, grpc.WithTransportCredentials(renewed{access.Renewed}))
 	}
+	life, cancel := context.WithCancel(context.Background())
+	bound := context.AfterFunc(ctx, cancel)
 	config := clientv3.Config{
+		Endpoints:            endpoints[at : at+1],
+		Context:              life,
 		TLS:                  access.TLS,
 		DialTimeout:          dialTimeout,
 		DialKeepAliveTime:    pingEvery,
@@ -109,14 +165,15 @@ func connect(endpoints []string, access Access, log *slog.Logger) (*members, err
 			return nil, fmt.Errorf("the password of etcd's user %s: %w", access.User, err)
 		}
 	}
-	for m.at = range endpoints { // only with a user does it ask the member, which may be away
-		config.Endpoints = endpoints[m.at : m.at+1]
-		if m.client, err = clientv3.New(config); err == nil {
-			m.there.Store(true)
-			return m, nil
-		}
+	if m.client, err = clientv3.New(config); err != nil {
+		return nil, cmp.Or(ctx.Err(), err)
 	}
-	return nil, fmt.Errorf("etcd endpoints %s: %w", strings.Join(endpoints, ","), err)
+	if !bound() {
+		_ = m.client.Close()
+		return nil, ctx.Err()
+	}
+	m.there.Store(true)
+	return m, nil
 }
 
 // checkKey is read to see whether etcd answers. Nobody writes it.

@@ -1,6 +1,7 @@
 package etcdclient
 
 import (
+	"context"
 	"log/slog"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -9,7 +10,7 @@ import (
 // NewLeaving is New with functions that leave the member in use: for the next one, as if
 // it had answered in its place, and if the member in use does not answer.
 func NewLeaving(endpoints []string) (client *clientv3.Client, next, leave func(), err error) {
-	m, err := connect(endpoints, Access{}, slog.New(slog.DiscardHandler))
+	m, err := connect(context.Background(), endpoints, Access{}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -319,7 +319,7 @@ func TestMovesAreLogged(t *testing.T) {
 		endpoints = append(endpoints, etcd.Endpoint((first+i)%3))
 	}
 	log := make(lines, 16)
-	client, err := etcdclient.Connect(endpoints, etcdclient.Access{}, slog.New(slog.NewTextHandler(log, nil)))
+	client, err := etcdclient.Connect(t.Context(), endpoints, etcdclient.Access{}, slog.New(slog.NewTextHandler(log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,7 +56,7 @@ func TestAuthoritiesAreReadAgain(t *testing.T) {
 		defer close(ended)
 		_ = source.Run(ctx)
 	}()
-	client, err := etcdclient.Connect(server.Endpoints(), etcdclient.Access{TLS: source.Client(), Renewed: source.Client}, nil)
+	client, err := etcdclient.Connect(t.Context(), server.Endpoints(), etcdclient.Access{TLS: source.Client(), Renewed: source.Client}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,8 +3,10 @@ package etcdclient_test
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,7 +38,7 @@ func withUsers(t *testing.T, etcd *etcdtest.Cluster, key string) {
 	t.Cleanup(func() { // for the test's own client
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 		defer cancel()
-		client, err := etcdclient.Connect(etcd.Endpoints(), etcdclient.Access{User: "root", Password: etcdclient.FixedPassword("secret")}, nil)
+		client, err := etcdclient.Connect(ctx, etcd.Endpoints(), etcdclient.Access{User: "root", Password: etcdclient.FixedPassword("secret")}, nil)
 		if err == nil {
 			_, err = client.AuthDisable(ctx)
 			_ = client.Close()
@@ -58,7 +60,7 @@ func TestUsersAreTaken(t *testing.T) {
 	withUsers(t, etcd, "k")
 	const nobody = "http://127.0.0.1:1"
 	for user, endpoints := range map[string][]string{"root": append([]string{nobody}, etcd.Endpoints()...), "writer": etcd.Endpoints()} {
-		client, err := etcdclient.Connect(endpoints, etcdclient.Access{User: user, Password: etcdclient.FixedPassword("secret")}, nil)
+		client, err := etcdclient.Connect(t.Context(), endpoints, etcdclient.Access{User: user, Password: etcdclient.FixedPassword("secret")}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +82,7 @@ func TestUsersAreTaken(t *testing.T) {
 		}
 		stop()
 	}
-	if client, err := etcdclient.Connect(etcd.Endpoints(), etcdclient.Access{User: "root", Password: etcdclient.FixedPassword("wrong")}, nil); err == nil {
+	if client, err := etcdclient.Connect(t.Context(), etcd.Endpoints(), etcdclient.Access{User: "root", Password: etcdclient.FixedPassword("wrong")}, nil); err == nil {
 		_ = client.Close()
 		t.Error("a wrong password is taken")
 	}
@@ -95,7 +97,7 @@ func TestTokensThatAMemberForgot(t *testing.T) {
 	for i := range 3 {
 		endpoints = append(endpoints, etcd.Endpoint(i))
 	}
-	client, err := etcdclient.Connect(endpoints, etcdclient.Access{User: "writer", Password: etcdclient.FixedPassword("secret")}, nil)
+	client, err := etcdclient.Connect(t.Context(), endpoints, etcdclient.Access{User: "writer", Password: etcdclient.FixedPassword("secret")}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +133,7 @@ func TestTokensServeManyStreams(t *testing.T) {
 	withUsers(t, etcd, "k")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	client, err := etcdclient.Connect(etcd.Endpoints(), etcdclient.Access{User: "writer", Password: etcdclient.FixedPassword("secret")}, nil)
+	client, err := etcdclient.Connect(t.Context(), etcd.Endpoints(), etcdclient.Access{User: "writer", Password: etcdclient.FixedPassword("secret")}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +168,7 @@ func TestPasswordFileIsReadAgain(t *testing.T) {
 	withUsers(t, etcd, "k")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	root, err := etcdclient.Connect(etcd.Endpoints(), etcdclient.Access{User: "root", Password: etcdclient.FixedPassword("secret")}, nil)
+	root, err := etcdclient.Connect(t.Context(), etcd.Endpoints(), etcdclient.Access{User: "root", Password: etcdclient.FixedPassword("secret")}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +185,7 @@ func TestPasswordFileIsReadAgain(t *testing.T) {
 		}
 	}
 	write("secret")
-	client, err := etcdclient.Connect(etcd.Endpoints(), etcdclient.Access{User: "writer", Password: etcdclient.PasswordFile(file)}, nil)
+	client, err := etcdclient.Connect(t.Context(), etcd.Endpoints(), etcdclient.Access{User: "writer", Password: etcdclient.PasswordFile(file)}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,5 +206,41 @@ func TestPasswordFileIsReadAgain(t *testing.T) {
 	change("fourth")
 	if _, err := client.Put(ctx, "k", "4"); err == nil || !strings.Contains(err.Error(), "the password of etcd's user writer") {
 		t.Errorf("a put without the file: got %v, want an error that names the user", err)
+	}
+}
+
+// A client of an etcd that demands a user gets on with the one member that answers, and waits for
+// silent ones no longer than its caller.
+func TestUsersBesideSilentMembers(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	withUsers(t, etcd, "k")
+	var silent []string
+	for range 3 {
+		l, err := net.Listen("tcp", "127.0.0.1:0") // nobody accepts
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		silent = append(silent, "http://"+l.Addr().String())
+	}
+	access := etcdclient.Access{User: "writer", Password: etcdclient.FixedPassword("secret")}
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	client, err := etcdclient.Connect(ctx, append(slices.Clone(silent), etcd.Endpoints()...), access, nil)
+	cancel()
+	if err != nil {
+		t.Fatalf("beside silent members: %v", err)
+	}
+	defer func() { _ = client.Close() }()
+	put(t, client, "k", "0") // it outlives the context
+
+	ctx, cancel = context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Millisecond, cancel)
+	begun := time.Now()
+	if _, err := etcdclient.Connect(ctx, silent, access, nil); !errors.Is(err, context.Canceled) || time.Since(begun) > 2*time.Second {
+		t.Errorf("with silent members, given up after 100 ms: got %v after %v", err, time.Since(begun))
+	}
+	access.Password = etcdclient.FixedPassword("wrong")
+	if _, err := etcdclient.Connect(t.Context(), append(slices.Clone(silent), etcd.Endpoints()...), access, nil); err == nil || etcdclient.Silent(err) {
+		t.Errorf("a wrong password: got %v, want etcd's refusal", err)
 	}
 }
