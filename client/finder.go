@@ -191,6 +191,9 @@ func (f *finder) elect(c *candidate, conn Conn, h *pb.ResponseHeader) bool {
 		f.retireLocked()
 	}
 	f.latest = l
+	for _, c := range f.candidates {
+		c.vain = 0
+	}
 	f.current.Store(l)
 	f.wakeCallersLocked()
 	changed := f.reported != l.Leader

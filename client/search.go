@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -37,7 +38,8 @@ type candidate struct {
 	state      candidateState
 	problem    error         // why it did not lead when it was asked last
 	misses     int           // questions on conn without any answer, one after the other
-	dialled    time.Duration // when conn was, on the client's clock
+	vain       time.Duration // since when conn has brought no leader, on the client's clock; 0 if no question did
+	patience   time.Duration // for how long it may, from then on
 }
 
 // A candidateState is the result of asking a candidate, in this search.
@@ -188,11 +190,17 @@ func (f *finder) ask(ctx context.Context, c *candidate, conn Conn) bool {
 func (f *finder) outdated(c *candidate, conn Conn) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if c.conn != conn || f.current.Load() != nil || f.clock()-c.dialled < lostAfter {
+	if c.conn != conn || f.current.Load() != nil {
+		return
+	}
+	if c.vain == 0 {
+		c.vain, c.patience = f.clock(), patience()
+	}
+	if f.clock()-c.vain < c.patience {
 		return
 	}
 	if l := f.latest; l != nil && l.conn == conn {
-		if f.silence(l) < lostAfter {
+		if f.silence(l) < c.patience {
 			return // calls that are under way there may still be answered
 		}
 		f.latest = nil
@@ -200,6 +208,10 @@ func (f *finder) outdated(c *candidate, conn Conn) {
 	c.conn = nil
 	f.closeLater(conn)
 }
+
+// patience is for how long a connection may bring no leader: lostAfter, or a third less or
+// more, since thousands of clients lose one leader at once.
+func patience() time.Duration { return lostAfter*2/3 + rand.N(lostAfter*2/3) }
 
 // missed takes note of a question without an answer, in time or at all.
 func (f *finder) missed(c *candidate, conn Conn, timedOut bool) {
@@ -283,7 +295,7 @@ func (f *finder) connection(c *candidate) (Conn, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errUnusable, err)
 		}
-		c.conn, c.misses, c.dialled = conn, 0, f.clock()
+		c.conn, c.misses, c.vain = conn, 0, 0
 	}
 	return c.conn, nil
 }

@@ -8,10 +8,11 @@ import time
 import unittest
 import uuid
 from typing import Callable, List, Tuple
+from unittest import mock
 
 import understudy
 from tests.test_repeats import Node
-from understudy import _finder, _mounts, errors
+from understudy import _access, _finder, _mounts, errors
 
 
 class Router:
@@ -98,6 +99,22 @@ class Connections(unittest.TestCase):
         balancer.turn(successor.address)
         former.leads, former.leader, successor.term = False, "127.0.0.1:1", 2
         self.assertEqual(client.leader(timeout=10).node_id, "b")
+
+
+    def test_clients_do_not_replace_connections_in_step(self) -> None:
+        replaced = set()
+        for _ in range(20):
+            at = 3600.0
+            finder = _finder.Finder(["127.0.0.1:1"], "c", _access.Access(), 1 << 20)
+            node = finder._nodes[0]
+            while finder._nodes[0] is node and at < 3660:
+                with mock.patch("understudy._finder.now", return_value=at):
+                    finder._replace_outdated()
+                at += 0.1
+            finder.close()
+            replaced.add(round(at - 3600, 1))
+        self.assertTrue(all(2 <= after <= 4.3 for after in replaced), replaced)
+        self.assertGreater(len(replaced), 3)
 
 
 class Mounts(unittest.TestCase):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import random
 import threading
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
@@ -18,8 +19,9 @@ SEARCH = 1.0
 # A connection on which calls wait in silence is probed, and given up without an answer,
 # before the server forgets the client, after 10 s. Servers allow no shorter interval than 5 s.
 PROBE_AFTER_MS, PROBE_GIVE_UP_MS = 5500, 2000
-# After this time a connection that has brought no leader is replaced, if none is known: its name
-# may have another address by now, or a load balancer may lead new ones to another node.
+# After this time, or a third less or more, a connection that has brought no leader is replaced, if
+# none is known: its name may have another address by now, or a load balancer may lead new ones to
+# another node. Not all clients that have lost one leader do it at once.
 OUTDATED = 3.0
 # How long a term that nobody serves shuts out the answers of a lower one: no replaced primary
 # answers an attempt that was begun later, though what it has answered may still be on its way.
@@ -45,7 +47,8 @@ class Node:
             ("grpc.http2.max_pings_without_data", 0),  # while a call waits nothing else is sent
         )
         self.address = address
-        self.since = now()  # it was dialled, or replaced
+        self.outdated: Optional[float] = None  # when to replace it, if it brings no leader; None if it was not asked in vain
+        self.replaced = 0.0  # when it was
         self._max_message = max_message
         self._methods: Dict[str, Any] = {}
         self._metadata = access.metadata
@@ -245,14 +248,17 @@ class Finder:
     def _replace_outdated(self) -> None:
         """Connects anew to nodes whose connections have brought no leader for a while, if none is known."""
         with self._lock:
-            last = now() - OUTDATED
-            ended = [n for n in self._replaced if n.since <= last]
-            self._replaced = [n for n in self._replaced if n.since > last]
+            at = now()
+            ended = [n for n in self._replaced if n.replaced <= at - OUTDATED]
+            self._replaced = [n for n in self._replaced if n not in ended]
             if self._current is None:
-                outdated = [n for n in self._nodes if n.since <= last]
+                for node in self._nodes:
+                    if node.outdated is None:
+                        node.outdated = at + OUTDATED * random.uniform(2 / 3, 4 / 3)
+                outdated = [n for n in self._nodes if n.outdated is not None and n.outdated <= at]
                 self._nodes = [self._connect(n.address) if n in outdated else n for n in self._nodes]
                 for node in outdated:
-                    node.since = now()
+                    node.replaced = at
                 self._replaced += outdated
         for node in ended:
             node.close()
@@ -279,6 +285,8 @@ class Finder:
         leader = Leader(node.address, header.node_id, header.term)
         with self._lock:
             self._problems.clear()
+            for other in self._nodes:
+                other.outdated = None
             self._current = (node, leader)
             return self._current, None
 
