@@ -3,12 +3,10 @@ package client
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -143,10 +141,20 @@ func (c *Clusters) ExistKey(ctx context.Context, key string) (bool, error) {
 	return c.Of(key).ExistKey(ctx, key)
 }
 
-// BatchExistKey is Client.BatchExistKey.
+// BatchExistKey is Client.BatchExistKey. Once a cluster has found objects, it waits for the
+// others for 5 s, half of the default lease: answers do not say for how long they extend
+// leases. Then the keys of clusters without an answer are Unavailable.
 func (c *Clusters) BatchExistKey(ctx context.Context, keys []string) ([]Existence, error) {
-	return spread(c, keys, itself, func(one *Client, keys []string) ([]Existence, error) { return one.BatchExistKey(ctx, keys) },
-		func(err error) Existence { return Existence{Err: err} })
+	w := newLeaseWait(ctx)
+	defer w.end()
+	ask := func(one *Client, keys []string) ([]Existence, error) {
+		found, err := one.BatchExistKey(w.ctx, keys)
+		if slices.ContainsFunc(found, func(e Existence) bool { return e.Exists }) {
+			w.found(existsLease)
+		}
+		return found, w.why(opBatchExistKey, err)
+	}
+	return spread(c, keys, itself, ask, func(err error) Existence { return Existence{Err: err} })
 }
 
 // GetReplicaList is Client.GetReplicaList.
@@ -158,31 +166,17 @@ func (c *Clusters) GetReplicaList(ctx context.Context, key string) (Object, erro
 // for the others for half of the lease on those, so that the caller can read them: then the
 // keys of clusters without an answer are Unavailable.
 func (c *Clusters) BatchGetReplicaList(ctx context.Context, keys []string) ([]Found, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var first sync.Once
-	var patience *time.Timer
+	w := newLeaseWait(ctx)
+	defer w.end()
 	ask := func(one *Client, keys []string) ([]Found, error) {
-		found, err := one.BatchGetReplicaList(ctx, keys)
-		if err != nil && errors.Is(context.Cause(ctx), errHalfLease) {
-			return nil, errs.New(errs.Unavailable, opBatchGetReplicaList.name, "%v: %v", errHalfLease, err)
-		}
+		found, err := one.BatchGetReplicaList(w.ctx, keys)
 		if i := slices.IndexFunc(found, func(f Found) bool { return f.Err == nil }); i >= 0 {
-			first.Do(func() {
-				patience = time.AfterFunc(found[i].Lease.Remaining()/2, func() { cancel(errHalfLease) })
-			})
+			w.found(found[i].Lease.Remaining())
 		}
-		return found, err
+		return found, w.why(opBatchGetReplicaList, err)
 	}
-	results, err := spread(c, keys, itself, ask, func(err error) Found { return Found{Err: err} })
-	if patience != nil {
-		patience.Stop()
-	}
-	return results, err
+	return spread(c, keys, itself, ask, func(err error) Found { return Found{Err: err} })
 }
-
-// errHalfLease ends the calls of a batch for which the objects of another cluster cannot wait.
-var errHalfLease = errors.New("no answer within half of the lease on what another cluster has found; ask again for these keys")
 
 // PutStart is Client.PutStart.
 func (c *Clusters) PutStart(ctx context.Context, item PutItem, config PutConfig) (Reservation, error) {
