@@ -9,6 +9,7 @@ type TenantSearch struct {
 	Store    *metadata.Store
 	Tenant   string
 	SoftPins bool
+	Spare    metadata.ObjectID // takes neither this object nor its group; 0 for none
 
 	Looked  int           // objects that it has looked at
 	Done    bool          // it has seen all
@@ -31,7 +32,7 @@ func (t *TenantSearch) Next(bytes uint64, most int, now metadata.Time) (drops []
 			if g != nil && t.groups[g] {
 				return true
 			}
-			more, n, fits := c.PrepareEvict(t.pinned, most-len(drops), now)
+			more, n, fits := c.PrepareEvict(t.pinned, t.Spare, most-len(drops), now)
 			if !fits && len(drops) > 0 {
 				return false // the next ones begin with it
 			}

@@ -23,7 +23,8 @@ type Promotion struct {
 // key was put again since; ReplicaNotReady for an object that is in memory, or about to
 // be; ReplicaNotFound for one without a copy on the SSD; InvalidParams for another size,
 // and for an object with MaxReplicas; NoAvailableHandle without room; those of the
-// tenant's quota; Unavailable while a node of the cluster does not know promotions.
+// tenant's quota, as a *NoRoomError too; Unavailable while a node of the cluster does not
+// know promotions.
 func (s *Store) PreparePromotion(p *Promotion) (*StartTransfer, <-chan struct{}, error) {
 	const op = "PromotionAllocStart"
 	if s.Rules() < promotionRules {
@@ -47,14 +48,14 @@ func (s *Store) PreparePromotion(p *Promotion) (*StartTransfer, <-chan struct{},
 	if p.Metered {
 		var err error
 		if e.charge, err = s.admit(p.Tenant, o.size, 1, 0); err != nil {
-			return nil, nil, err
+			return nil, nil, o.noRoom(op, 1, err)
 		}
 	}
 	var buf [1]segment.Allocation
 	placed := s.pool.Allocate(buf[:0], segment.Request{Size: o.size, Replicas: 1, Preferred: p.Preferred})
 	if len(placed) == 0 {
 		e.charge.release()
-		return nil, nil, errs.NoAvailableHandle
+		return nil, nil, o.noRoom(op, 1, errs.NoAvailableHandle)
 	}
 	at := placed[0]
 	e.Targets = []Placement{{Segment: at.Segment.Number, Range: at.Range, held: at.Segment}}

@@ -208,6 +208,16 @@ func (s *Store) reserve(e *PutStart, put *Put, withFile bool) error {
 // replicas if all mounted memory were free.
 func (s *Store) CouldHold(size uint64, replicas int) bool { return s.pool.CouldHold(size, replicas) }
 
+// HasRoom reports whether a segment has room for an object of a size, in bytes.
+func (s *Store) HasRoom(size uint64) bool {
+	var buf [1]segment.Allocation
+	placed := s.pool.Allocate(buf[:0], segment.Request{Size: size, Replicas: 1})
+	for _, at := range placed {
+		_ = at.Segment.Free(at.Range) // as in giveBack
+	}
+	return len(placed) > 0
+}
+
 // PutStart reserves memory for a new object.
 type PutStart struct {
 	objectEvent

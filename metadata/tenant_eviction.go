@@ -27,10 +27,10 @@ func (s *Store) evictable(sh *shard, o object, now Time) bool {
 
 // PrepareEvict decides the eviction of the object for its tenant's quota. It takes the
 // members of its group along that can be evicted, those with a soft pin only if pinned is
-// set. If a member is leased, it returns no drops. It does not fit if the group has more
-// than most members. As after a cutoff, objects keep their replicas outside of memory.
+// set. If a member is leased, or is the object to spare, it returns no drops. It does not
+// fit if the group has more than most members. As after a cutoff, objects keep their replicas outside of memory.
 // All drops must be submitted together.
-func (c Candidate) PrepareEvict(pinned bool, most int, now Time) (drops []Drop, bytes uint64, fits bool) {
+func (c Candidate) PrepareEvict(pinned bool, spare ObjectID, most int, now Time) (drops []Drop, bytes uint64, fits bool) {
 	s, refs := c.o.s, []slab.Ref{c.o.ref}
 	if g := c.o.memberOf(); g != nil {
 		refs = g.members
@@ -54,7 +54,7 @@ func (c Candidate) PrepareEvict(pinned bool, most int, now Time) (drops []Drop, 
 		}
 	}
 	for _, o := range members {
-		if o.victim() || (Entry{s, &s.shards[o.shard()], o}).KeptUntil(now) > now {
+		if o.id == spare || o.victim() || (Entry{s, &s.shards[o.shard()], o}).KeptUntil(now) > now {
 			return nil, 0, true
 		}
 	}

@@ -123,7 +123,7 @@ func (t *Transfer) op() string {
 // transfers; ObjectNotFound; ObjectHasTask during another one; ReplicaNotFound
 // without a readable replica on the source; InvalidParams when the object would
 // have more than MaxReplicas; NoAvailableHandle if a target has no room; of a Metered
-// one TenantNotRegistered and TenantQuotaExceeded.
+// one TenantNotRegistered and TenantQuotaExceeded. Without room it is a *NoRoomError.
 func (s *Store) PrepareTransfer(t *Transfer) (*StartTransfer, <-chan struct{}, error) {
 	if s.Rules() < transferRules {
 		return nil, nil, errs.New(errs.Unavailable, t.op(), "nodes of an older version do not know copies and moves; upgrade them")
@@ -162,7 +162,7 @@ func (s *Store) PrepareTransfer(t *Transfer) (*StartTransfer, <-chan struct{}, e
 	if t.Metered {
 		var err error
 		if e.charge, err = s.admit(t.Tenant, o.size, uint64(len(names)), 0); err != nil {
-			return nil, nil, err
+			return nil, nil, o.noRoom(t.op(), len(names), err)
 		}
 	}
 	for _, name := range names {
@@ -170,12 +170,40 @@ func (s *Store) PrepareTransfer(t *Transfer) (*StartTransfer, <-chan struct{}, e
 		if !ok {
 			e.charge.release()
 			giveBack(e.Targets)
-			return nil, nil, errs.NoAvailableHandle
+			return nil, nil, o.noRoom(t.op(), len(names), errs.NoAvailableHandle)
 		}
 		e.Targets = append(e.Targets, Placement{Segment: at.Segment.Number, Range: at.Range, held: at.Segment})
 	}
 	e.objectChange = sh.hold(o)
 	return e, nil, nil
+}
+
+// A NoRoomError is the answer to a transfer for which there is no memory, or no room in
+// its tenant's quota.
+type NoRoomError struct {
+	Err    error // NoAvailableHandle or TenantQuotaExceeded
+	ID     ObjectID
+	Size   uint64 // bytes of the object
+	Wanted uint64 // bytes of the copies
+	Kept   uint64 // bytes that the object has in memory as it is
+}
+
+func (e *NoRoomError) Error() string { return e.Err.Error() }
+func (e *NoRoomError) Unwrap() error { return e.Err }
+
+// noRoom returns why a transfer of the object cannot begin. Errors that have nothing to do
+// with room stay as they are.
+func (o object) noRoom(op string, copies int, err error) error {
+	e := &NoRoomError{ID: o.id, Size: o.size, Wanted: MemoryOf(o.size, uint64(copies)), Kept: o.memoryCharge()}
+	switch kind := errs.KindOf(err); kind {
+	case errs.TenantQuotaExceeded:
+		e.Err = errs.New(kind, op, "the tenant's quota has no room for %d bytes beside the %d that the object has; raise it, or remove objects", e.Wanted, e.Kept)
+	case errs.NoAvailableHandle:
+		e.Err = errs.New(kind, op, "there is no room for %d bytes; try again after an eviction, or choose other segments", e.Wanted)
+	default:
+		return err
+	}
+	return e
 }
 
 // TakesObjects returns why the segments of a name take no new objects, or nil:

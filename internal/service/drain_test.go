@@ -18,9 +18,9 @@ import (
 )
 
 // draining has the loops of a primary run beside f, with segments x and y.
-func draining(t *testing.T, f func(t *testing.T, m *fixture)) {
+func draining(t *testing.T, f func(t *testing.T, m *fixture), change ...func(*service.Master)) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newFixture(t, func(c *service.Master) { c.Liveness = service.NewLiveness(time.Hour, 0, clock.Runtime(), c.Store) })
+		m := newFixture(t, append(change, func(c *service.Master) { c.Liveness = service.NewLiveness(time.Hour, 0, clock.Runtime(), c.Store) })...)
 		m.mountNamed(t, 10, "x")
 		m.mountNamed(t, 11, "y")
 		ctx, cancel := context.WithCancel(t.Context())

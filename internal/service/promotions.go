@@ -278,9 +278,9 @@ func (m *Master) PromotionStart(ctx context.Context, p metadata.Promotion) (meta
 		return 0, metadata.Descriptor{}, m.fenced(ctx, err)
 	}
 	p.Metered = bool(m.Tenants)
-	o := m.commit(ctx, 1, 64, func(int, metadata.Time) (metadata.Change, <-chan struct{}, error) {
-		return decided(m.Store.PreparePromotion(&p))
-	})[0]
+	o := m.startWithRoom(ctx, p.Tenant, 64, func() (*metadata.StartTransfer, <-chan struct{}, error) {
+		return m.Store.PreparePromotion(&p)
+	})
 	if o.err != nil {
 		return 0, metadata.Descriptor{}, o.err
 	}

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -34,7 +35,7 @@ func (m *Master) retryOverQuota(ctx context.Context, p PutRequest, items []PutIt
 				wanted = min(wanted+n, quota.Effective)
 			}
 		}
-		if len(over) == 0 || m.makeRoom(ctx, tenant, wanted) != nil {
+		if len(over) == 0 || m.makeRoom(ctx, tenant, wanted, 0) != nil {
 			break
 		}
 		again := func(k int, now metadata.Time) (metadata.Change, <-chan struct{}, error) { return reserve(over[k], now) }
@@ -49,15 +50,55 @@ func (m *Master) retryOverQuota(ctx context.Context, p PutRequest, items []PutIt
 	}
 }
 
-// makeRoom evicts objects of a tenant until its quota has room for more bytes. It fails
-// with TenantQuotaExceeded if there is nothing to evict.
-func (m *Master) makeRoom(ctx context.Context, tenant string, bytes uint64) error {
+// startWithRoom commits the start of a transfer. When it breaks its tenant's quota, other
+// objects of the tenant are evicted and it is tried again, as a put is. Nothing is evicted
+// for a transfer for which there would be no room either if its object were alone.
+func (m *Master) startWithRoom(ctx context.Context, tenant string, bytes int, start func() (*metadata.StartTransfer, <-chan struct{}, error)) outcome {
+	commit := func() outcome {
+		asOf := m.Store.Time()
+		return m.commit(ctx, 1, bytes, func(int, metadata.Time) (metadata.Change, <-chan struct{}, error) {
+			e, wait, err := start()
+			m.noteTransfer(err, asOf)
+			return decided(e, wait, err)
+		})[0]
+	}
+	o := commit()
+	for range quotaRounds {
+		var no *metadata.NoRoomError
+		if errs.KindOf(o.err) != errs.TenantQuotaExceeded || !errors.As(o.err, &no) {
+			return o
+		}
+		quota, _ := m.Store.Quota(tenant)
+		if no.Wanted > quota.Effective || no.Kept > quota.Effective-no.Wanted || m.makeRoom(ctx, tenant, no.Wanted, no.ID) != nil {
+			break
+		}
+		o = commit()
+	}
+	if errs.KindOf(o.err) == errs.TenantQuotaExceeded {
+		m.Counters.Tenants.rejected(tenant)
+	}
+	return o
+}
+
+// noteTransfer asks for an eviction pass, as a put does, if a transfer found no memory. If
+// another segment has room for a copy, it does not: a pass goes by age, and would take
+// objects everywhere until one segment has room.
+func (m *Master) noteTransfer(err error, asOf metadata.Time) {
+	var no *metadata.NoRoomError
+	if errors.As(err, &no) && errs.KindOf(err) == errs.NoAvailableHandle && m.Store.CouldHold(no.Size, 1) && !m.Store.HasRoom(no.Size) {
+		m.AllocationFailed(no.Size, asOf)
+	}
+}
+
+// makeRoom evicts objects of a tenant, but for one to spare, until its quota has room for
+// more bytes. It fails with TenantQuotaExceeded if there is nothing to evict.
+func (m *Master) makeRoom(ctx context.Context, tenant string, bytes uint64, spare metadata.ObjectID) error {
 	return alone(ctx, "evictions for quotas", m.evictions, func(ctx context.Context) error {
 		q, _ := m.Store.Quota(tenant)
 		if q.Charged+bytes <= q.Effective {
 			return nil // somebody else's eviction did
 		}
-		freed, err := m.evictTenant(ctx, tenant, q.Charged+bytes-q.Effective)
+		freed, err := m.evictTenant(ctx, tenant, q.Charged+bytes-q.Effective, spare)
 		if freed == 0 && err == nil {
 			return errs.TenantQuotaExceeded
 		}
@@ -73,12 +114,12 @@ const looksPerMilli = 500
 // evictTenant evicts objects of a tenant that hold so many bytes, if there are such. After it
 // has looked at many objects and found too few, it does not search for a while: leases of
 // their groups may keep them all.
-func (m *Master) evictTenant(ctx context.Context, tenant string, bytes uint64) (freed uint64, err error) {
+func (m *Master) evictTenant(ctx context.Context, tenant string, bytes uint64, spare metadata.ObjectID) (freed uint64, err error) {
 	if m.Now() < m.restUntil[tenant] {
 		return 0, nil
 	}
 	delete(m.restUntil, tenant)
-	search := eviction.TenantSearch{Store: m.Store, Tenant: tenant, SoftPins: m.EvictSoftPinned}
+	search := eviction.TenantSearch{Store: m.Store, Tenant: tenant, SoftPins: m.EvictSoftPinned, Spare: spare}
 	for freed < bytes && !search.Done && err == nil {
 		var n uint64
 		n, err = m.evictSome(ctx, &search, bytes-freed)
@@ -145,7 +186,7 @@ func (m *Master) keepBelow(ctx context.Context, q metadata.TenantQuota) error {
 	}
 	aim := uint64(max(0, m.TenantWatermark-m.TenantRatio) * float64(q.Effective))
 	return alone(ctx, "evictions for quotas", m.evictions, func(ctx context.Context) error {
-		_, err := m.evictTenant(ctx, q.Tenant, q.Charged-aim)
+		_, err := m.evictTenant(ctx, q.Tenant, q.Charged-aim, 0)
 		return err
 	})
 }

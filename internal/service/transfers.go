@@ -46,12 +46,9 @@ func (m *Master) startTransfer(ctx context.Context, counted Op, op string, t met
 		return TransferPlan{}, m.Counters.done(counted, err)
 	}
 	t.Metered = bool(m.Tenants)
-	o := m.commit(ctx, 1, 64+16*len(t.Targets), func(int, metadata.Time) (metadata.Change, <-chan struct{}, error) {
-		return decided(m.Store.PrepareTransfer(&t))
-	})[0]
-	if errs.KindOf(o.err) == errs.TenantQuotaExceeded {
-		m.Counters.Tenants.rejected(t.Tenant)
-	}
+	o := m.startWithRoom(ctx, t.Tenant, 64+16*len(t.Targets), func() (*metadata.StartTransfer, <-chan struct{}, error) {
+		return m.Store.PrepareTransfer(&t)
+	})
 	if e, ok := o.change.(*metadata.StartTransfer); ok && o.err == nil {
 		plan.ID = e.ID
 		plan.Source, plan.Targets = e.Descriptors()
