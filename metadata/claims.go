@@ -8,6 +8,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/ordered"
 	"github.com/understudy-store/understudy/metadata/binenc"
 	"github.com/understudy-store/understudy/segment"
@@ -19,10 +20,12 @@ import (
 
 // Bounds of claims. Beyond them one range covers several neighbours and the gaps between
 // them. A mount at an endpoint that has the most is refused until some of them have
-// ended.
+// ended, and so is one at a new endpoint while the most endpoints have claims: a client
+// that mounts and unmounts at one endpoint after the other must not fill the memory.
 const (
 	maxEventClaims    = 2048    // of one event
 	maxEndpointClaims = 1 << 14 // of one endpoint
+	maxClaimed        = 1 << 14 // endpoints
 )
 
 // claimGrain rounds the ends of claims up, in milliseconds, so that many end
@@ -62,13 +65,45 @@ type heldRange struct {
 	until    Time
 }
 
-// claims are those of the state, by endpoint; the ranges of each are disjoint and
-// in order. Guarded by Store.applyMu.
+// claims are those of the state. Guarded by Store.applyMu.
 type claims struct {
-	at     map[string][]heldRange
-	next   Time // no claim ends before it
-	last   Time // none ends after it
-	looked int  // at reservations and transfers, ever
+	at     map[string]*endpointClaims
+	ends   ordered.Set[claimsEnd] // one for each endpoint
+	serial uint64                   // of the last endpointClaims
+	last   Time                     // no claim ends after it
+	looked int                      // at reservations and transfers, ever
+}
+
+func newClaims() claims {
+	return claims{at: make(map[string]*endpointClaims), ends: ordered.NewSet(claimsEnd.before)}
+}
+
+// endpointClaims are the claims of one endpoint. They do not change: others take their
+// place.
+type endpointClaims struct {
+	endpoint string
+	list     []heldRange // disjoint, in order
+	term     Digest
+	end      claimsEnd
+}
+
+// A claimsEnd is when the first claim of an endpoint ends.
+type claimsEnd struct {
+	at     Time
+	serial uint64 // tells those of one time apart; no part of the state
+	of     *endpointClaims
+}
+
+func (e claimsEnd) before(o claimsEnd) bool {
+	return e.at < o.at || e.at == o.at && e.serial < o.serial
+}
+
+// of returns the claims of an endpoint, nil for none.
+func (c *claims) of(endpoint string) []heldRange {
+	if found := c.at[endpoint]; found != nil {
+		return found.list
+	}
+	return nil
 }
 
 func claimsTerm(endpoint string, list []heldRange) (sum Digest) {
@@ -80,33 +115,35 @@ func claimsTerm(endpoint string, list []heldRange) (sum Digest) {
 }
 
 func (s *Store) setClaims(endpoint string, list []heldRange) {
-	s.digest -= claimsTerm(endpoint, s.claims.at[endpoint])
+	if before := s.claims.at[endpoint]; before != nil {
+		s.claims.ends.Delete(before.end)
+		s.digest -= before.term
+	}
 	if len(list) == 0 {
 		delete(s.claims.at, endpoint)
 		return
 	}
-	s.claims.at[endpoint] = list
-	s.digest += claimsTerm(endpoint, list)
+	s.claims.serial++
+	c := &endpointClaims{endpoint: endpoint, list: list, term: claimsTerm(endpoint, list)}
+	c.end = claimsEnd{never, s.claims.serial, c}
 	for _, r := range list {
-		s.claims.next, s.claims.last = min(s.claims.next, r.until), max(s.claims.last, r.until)
+		c.end.at, s.claims.last = min(c.end.at, r.until), max(s.claims.last, r.until)
 	}
+	s.claims.at[endpoint] = c
+	s.claims.ends.Set(c.end)
+	s.digest += c.term
 }
 
-// endClaims ends the claims that hold until now or earlier.
+// endClaims ends the claims that hold until now or earlier. It looks at no endpoint where
+// none ends.
 func (s *Store) endClaims(now Time) {
-	if now < s.claims.next {
-		return
-	}
-	s.claims.next = never
-	over := func(r heldRange) bool { return r.until <= now }
-	for endpoint, list := range s.claims.at {
-		if slices.ContainsFunc(list, over) {
-			s.setClaims(endpoint, slices.DeleteFunc(slices.Clone(list), over))
-			continue
+	for {
+		next, any := s.claims.ends.Min()
+		if !any || next.at > now {
+			return
 		}
-		for _, r := range list {
-			s.claims.next = min(s.claims.next, r.until)
-		}
+		left := slices.DeleteFunc(slices.Clone(next.of.list), func(r heldRange) bool { return r.until <= now })
+		s.setClaims(next.of.endpoint, left)
 	}
 }
 
@@ -160,7 +197,7 @@ func (tx *Tx) Claim(numbers []segment.Number, leases []Claim) {
 		}
 	}
 	for endpoint, list := range held { // in any order: endpoints have nothing in common
-		s.setClaims(endpoint, cover(flatten(append(list, s.claims.at[endpoint]...)), maxEndpointClaims))
+		s.setClaims(endpoint, cover(flatten(append(list, s.claims.of(endpoint)...)), maxEndpointClaims))
 	}
 }
 
@@ -206,7 +243,7 @@ func (tx *Tx) findWriters(numbers []segment.Number) {
 // memory until whole.
 func (tx *Tx) honourClaims(p *segmentState, whole Time) {
 	list := []heldRange{{p.Base, p.Base + p.Size, whole}}
-	list = append(list, tx.s.claims.at[p.Endpoint]...)
+	list = append(list, tx.s.claims.of(p.Endpoint)...)
 	unit, capacity := p.Bytes(1), p.Whole().Length
 	var ranges []quarantined
 	end := uint32(0)
@@ -334,7 +371,7 @@ func cover(flat []heldRange, most int) []heldRange {
 func (s *Store) codeHeld(c *binenc.Coder) {
 	endpoints := slices.Sorted(maps.Keys(s.claims.at))
 	binenc.CodeSlice(c, &endpoints, 2, func(endpoint *string) {
-		list := s.claims.at[*endpoint]
+		list := s.claims.of(*endpoint)
 		c.CodeString(endpoint, MaxNameBytes)
 		binenc.CodeSlice(c, &list, 3, func(r *heldRange) {
 			length := r.to - r.from
@@ -348,7 +385,7 @@ func (s *Store) codeHeld(c *binenc.Coder) {
 		if !c.Decoding() {
 			return
 		}
-		if len(list) == 0 || len(list) > maxEndpointClaims || s.claims.at[*endpoint] != nil ||
+		if len(list) == 0 || len(list) > maxEndpointClaims || s.claims.of(*endpoint) != nil ||
 			!slices.IsSortedFunc(list, func(a, b heldRange) int { return cmp.Compare(a.from, b.to) }) {
 			c.Fail("%d claims at %.64q, which are out of order, or stand twice", len(list), *endpoint)
 		}
@@ -356,6 +393,22 @@ func (s *Store) codeHeld(c *binenc.Coder) {
 			s.setClaims(*endpoint, list)
 		}
 	})
+}
+
+// admitsMount returns why no segment can be mounted at an endpoint now, or nil.
+func (c *claims) admitsMount(endpoint string) error {
+	const op = "MountSegment"
+	n := len(c.of(endpoint))
+	switch {
+	case n >= maxEndpointClaims:
+		return errs.New(errs.Unavailable, op,
+			"readers and writers of %d ranges at %.64q may still be at work, which is the most that is remembered; mount it again later", n, endpoint)
+	case n == 0 && len(c.at) >= maxClaimed:
+		return errs.New(errs.Unavailable, op,
+			"readers and writers may still be at work in memory that was unmounted at %d endpoints, the most that are remembered; "+
+				"mount at one of these, or again when leases and reservations there have ended", len(c.at))
+	}
+	return nil
 }
 
 // BeginUnmount returns the leased ranges of segments that the caller is about to unmount,

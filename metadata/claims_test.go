@@ -2,6 +2,7 @@ package metadata_test
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -224,6 +225,65 @@ func TestManyClaims(t *testing.T) {
 	c.commit()
 	c.mountAt(1<<40, 9)
 	c.wantQuarantined(t, "in the end", 0)
+}
+
+// While the most endpoints have claims, a mount at another one is refused, so that a client that
+// goes from endpoint to endpoint does not fill the memory. Who comes back to its own is not.
+func TestClaimsOfManyEndpoints(t *testing.T) {
+	c := newCluster(t)
+	const most = 16_384
+	claimMany(t, c.primary, most, func(changes ...metadata.Change) { c.must(c.commit(changes...)) }, func(e *deleteevents.Event, number segment.Number, n int) {
+		until := c.now + metadata.Time(1+n%3)*1000
+		e.Claims = append(e.Claims, metadata.Claim{Segment: number, Range: segment.Range{Length: 50}, Until: until})
+	})
+	_, err := c.primary.PrepareMount(atEndpoint(most))
+	wantKind(t, "at a new endpoint", err, errs.Unavailable)
+	if err != nil && !strings.Contains(err.Error(), "when leases and reservations there have ended") {
+		t.Errorf("got %v, want what to do", err)
+	}
+	_, err = c.primary.PrepareMount(atEndpoint(7))
+	wantKind(t, "at one of the endpoints", err, errs.OK)
+	c.follower = reload(t, c.primary)
+	c.pass(2 * time.Second)
+	c.commit()
+	_, err = c.primary.PrepareMount(atEndpoint(most))
+	wantKind(t, "when some claims have ended", err, errs.OK)
+}
+
+// Claims end at their own times at each of many endpoints, on a node that has loaded a snapshot
+// as on the primary.
+func TestClaimsEndInTurn(t *testing.T) {
+	c := newCluster(t)
+	const endpoints, base = 7, uint32(100)
+	claimMany(t, c.primary, endpoints, func(changes ...metadata.Change) { c.must(c.commit(changes...)) }, func(e *deleteevents.Event, number segment.Number, n int) {
+		for k := range 3 {
+			until := c.now/1000*1000 + metadata.Time(1+(n+k)%endpoints)*1000
+			e.Claims = append(e.Claims, metadata.Claim{Segment: number, Range: segment.Range{Offset: base * uint32(k), Length: 50}, Until: until})
+		}
+	})
+	began := c.now / 1000 * 1000
+	for second := 1; second <= endpoints; second++ {
+		c.follower = reload(t, c.primary)
+		c.now = began + metadata.Time(second)*1000
+		c.commit()
+		left, at := 0, 0
+		for n := range endpoints {
+			held := 0
+			for k := range 3 {
+				if 1+(n+k)%endpoints > second {
+					held++
+				}
+			}
+			if left += held; held > 0 {
+				at++
+			}
+		}
+		for name, s := range map[string]*metadata.Store{"primary": c.primary, "follower": c.follower} {
+			if gotAt, got := s.Claimed(); gotAt != at || got != left {
+				t.Errorf("after %d s the %s has %d claims at %d endpoints, want %d at %d", second, name, got, gotAt, left, at)
+			}
+		}
+	}
 }
 
 // leaveClaims unmounts a segment that readers have leases on.

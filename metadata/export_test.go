@@ -186,6 +186,21 @@ func (s *Store) Copying() (n int) {
 // ClaimsLooked returns how many reservations and transfers mounts and unmounts have visited.
 func (s *Store) ClaimsLooked() int { return s.claims.looked }
 
+// Claimed returns at how many endpoints there are claims, and how many claims there are. It
+// fails if these are not in the queue of their ends.
+func (s *Store) Claimed() (endpoints, claims int) {
+	for endpoint, c := range s.claims.at {
+		if queued, there := s.claims.ends.From(c.end); !there || queued.of != c || c.endpoint != endpoint {
+			panic("claims at " + endpoint + " are not in the queue")
+		}
+		claims += len(c.list)
+	}
+	if s.claims.ends.Len() != len(s.claims.at) {
+		panic("the queue has endpoints without claims")
+	}
+	return len(s.claims.at), claims
+}
+
 // Idle reports whether a commit could be applied at once.
 func (s *Store) Idle() bool {
 	if !s.applyMu.TryLock() {

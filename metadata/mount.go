@@ -127,8 +127,9 @@ const MaxMounts = 64
 //
 // Errors: InvalidParams for an invalid specification, and if the segments would have more
 // than MaxMounted bytes in all; Unavailable if it would replace more than MaxReplaced
-// others, or if its endpoint has the most claims there can be; SegmentExists if the id is
-// mounted with other properties by this client, or at another place by another one.
+// others, if its endpoint has the most claims there can be, or if it has none and the most
+// endpoints have some; SegmentExists if the id is mounted with other properties by this
+// client, or at another place by another one.
 func (s *Store) PrepareMount(spec segment.Spec) (*Mount, error) { return s.prepareMount(spec, nil) }
 
 // prepareMount decides a mount that follows others in one commit.
@@ -151,9 +152,8 @@ func (s *Store) prepareMount(spec segment.Spec, ahead []*Mount) (*Mount, error) 
 				"segment %v is mounted at another place; unmount it first or use a new id", spec.ID)
 		}
 	}
-	if n := len(s.claims.at[spec.Endpoint]); n >= maxEndpointClaims {
-		return nil, errs.New(errs.Unavailable, "MountSegment",
-			"readers and writers of %d ranges at %.64q may still be at work, which is the most that is remembered; mount it again later", n, spec.Endpoint)
+	if err := s.claims.admitsMount(spec.Endpoint); err != nil {
+		return nil, err
 	}
 	there := s.mounts.at(spec)
 	if len(there) > MaxReplaced {

@@ -187,7 +187,7 @@ func New(opts Options) *Store {
 		pool:       segment.NewPool(opts.Strategy, opts.Random),
 		segments:   make(map[segment.Number]*segmentState),
 		mounts:     newMounts(),
-		claims:     claims{at: make(map[string][]heldRange), next: never},
+		claims:     newClaims(),
 		localDisks: localDisks{byClient: make(map[segment.ClientID]*segmentState), byNumber: make(map[segment.Number]*segmentState)},
 		quarantine: newQuarantine(cmp.Or(opts.quarantineSlice, quarantineSlice)),
 		groups:     make(map[groupKey][]*group),
