@@ -37,22 +37,25 @@ func (c *Cutoff) Apply(tx *metadata.Tx) error {
 			evicted++
 		}
 	}
-	evictable.Walk(false, c.Deadline, math.MaxInt, evict, never)
+	evictable.Walk(false, c.rank(), math.MaxInt, evict, never)
 	if c.IncludePinned {
-		evictable.Walk(true, c.Deadline, math.MaxInt, evict, never)
+		evictable.Walk(true, c.rank(), math.MaxInt, evict, never)
 	}
 	tx.CountCutoff(evicted)
 	c.victims.Release()
 	return nil
 }
 
-func never() bool { return false }
+func never(metadata.Rank) bool { return false }
+
+// rank is the place of the last object that falls under the cutoff.
+func (c *Cutoff) rank() metadata.Rank { return metadata.Rank{At: c.Deadline, ID: c.ID} }
 
 func (c *Cutoff) covers(o metadata.Candidate) bool {
 	if o.SoftPinned(c.PinTime) && !c.IncludePinned {
 		return false
 	}
-	return compare(o, c.Deadline, c.ID) <= 0
+	return o.Rank().Compare(c.rank()) <= 0
 }
 
 // Abort ends the waiting for the victims.

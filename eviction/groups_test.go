@@ -304,3 +304,22 @@ func putTied(p *lonetest.Primary, groups, members int) {
 	}
 	p.Commit(ends...)
 }
+
+// A group whose members lie far apart among very many objects of one deadline is not divided
+// either, though a pass looks at the first of them only.
+func TestACutoffDividesNoGroupOfOneDeadline(t *testing.T) {
+	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
+	others := lonetest.Keys("k", 8000)
+	p.Put(nil, "first")
+	p.Put(inGroup("g"), "a")
+	p.Put(nil, others...)
+	p.Put(inGroup("g"), "z")
+	for _, key := range append([]string{"first", "a", "z"}, others...) {
+		p.Get(key)
+	}
+	p.Scan()
+	p.Pass(time.Minute)
+	if n := evict(t, p, eviction.Bounds{Objects: 100}); n == 0 || n > 100 || p.Alive("a", "z") != 2 || p.Alive("first") != 0 {
+		t.Errorf("got %d evicted in a pass of 100, %d members left of 2 and %d others", n, p.Alive("a", "z"), p.Alive(others...))
+	}
+}

@@ -1,7 +1,6 @@
 package eviction
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/understudy-store/understudy/leasesync"
@@ -52,7 +51,7 @@ func search(store *metadata.Store, b Bounds, use func(evictable metadata.Evictab
 			}
 			var chosen []candidate
 			var more bool
-			if chosen, more, again = candidates(evictable, limit, b); !again {
+			if chosen, more, again = candidates(evictable, metadata.Through(limit), b); !again {
 				use(evictable, chosen, more)
 			}
 		})
@@ -113,10 +112,26 @@ func endPins(store *metadata.Store) {
 }
 
 // candidates returns the objects that a pass considers, in the order of eviction, and
-// whether there are more. It finds every object that is at most as old as the last one it
-// returns. Those renewed since they were journaled do not count towards the bounds. If it
-// has filed too many others anew, it finds none and sets again: call it once more.
-func candidates(evictable metadata.Evictable, limit metadata.Time, b Bounds) (found []candidate, more, again bool) {
+// whether there are more. It finds every object up to the last one it returns, and of a
+// group every member that is as old as that. Those renewed since they were journaled do not
+// count towards the bounds. If it has filed too many others anew, it finds none and sets
+// again: call it once more.
+func candidates(evictable metadata.Evictable, limit metadata.Rank, b Bounds) (found []candidate, more, again bool) {
+	found, through, again := gather(evictable, limit, b, false)
+	if !again && !through.WholeMilli() && slices.ContainsFunc(found, func(c candidate) bool { return c.Deadline() == through.At && c.Group() != nil }) {
+		found, _, again = gather(evictable, limit, b, true)
+	}
+	if again {
+		return nil, false, true
+	}
+	slices.SortFunc(found, func(a, b candidate) int { return a.Rank().Compare(b.Rank()) })
+	n := whole(found, within(found, b.Objects))
+	return found[:n], n < len(found), false
+}
+
+// gather returns all objects up to a rank, at most limit: at least as many as a pass
+// considers, if there are so many. millis has it end between two milliseconds.
+func gather(evictable metadata.Evictable, limit metadata.Rank, b Bounds, millis bool) (found []candidate, through metadata.Rank, again bool) {
 	walk := func(pinned bool) {
 		victims, before := 0, len(found)
 		limit, again = evictable.Walk(pinned, limit, maxMoved, func(o metadata.Candidate) {
@@ -125,23 +140,15 @@ func candidates(evictable metadata.Evictable, limit metadata.Time, b Bounds) (fo
 			if !c.renewed() {
 				victims++
 			}
-		}, func() bool { return victims > b.Objects || len(found)-before > maxCandidates })
+		}, func(through metadata.Rank) bool {
+			return (victims > b.Objects || len(found)-before > maxCandidates) && (!millis || through.WholeMilli())
+		})
 	}
 	if walk(false); b.IncludePinned && !again {
 		walk(true)
 	}
-	if again {
-		return nil, false, true
-	}
-	found = slices.DeleteFunc(found, func(c candidate) bool { return c.Deadline() > limit })
-	slices.SortFunc(found, func(a, b candidate) int { return compare(a.Candidate, b.Deadline(), b.ID()) })
-	n := whole(found, within(found, b.Objects))
-	return found[:n], n < len(found), false
-}
-
-// compare orders objects for eviction: by journaled deadline, then by id.
-func compare(c metadata.Candidate, deadline metadata.Time, id metadata.ObjectID) int {
-	return cmp.Or(cmp.Compare(c.Deadline(), deadline), cmp.Compare(c.ID(), id))
+	found = slices.DeleteFunc(found, func(c candidate) bool { return c.Rank().Compare(limit) > 0 })
+	return found, limit, again
 }
 
 // groupSlack is the number of candidates by which a cutoff may be extended for a group

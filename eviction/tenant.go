@@ -14,7 +14,7 @@ type TenantSearch struct {
 	Looked  int           // objects that it has looked at
 	Done    bool          // it has seen all
 	pinned  bool          // it has come to those with a soft pin
-	through metadata.Time // it has seen all whose leases ended by then
+	through metadata.Rank // it has seen all up to there
 	groups  map[any]bool  // it has seen these
 }
 
@@ -27,7 +27,7 @@ func (t *TenantSearch) Next(bytes uint64, most int, now metadata.Time) (drops []
 	}
 	endPins(t.Store)
 	t.Store.WithEvictable(func(evictable metadata.Evictable) {
-		through, looked := evictable.WalkTenant(t.Tenant, t.pinned, t.through+1, now, maxCandidates, func(c metadata.Candidate) bool {
+		through, looked := evictable.WalkTenant(t.Tenant, t.pinned, t.through, metadata.Through(now), maxCandidates, func(c metadata.Candidate) bool {
 			g := c.Group()
 			if g != nil && t.groups[g] {
 				return true
@@ -44,8 +44,8 @@ func (t *TenantSearch) Next(bytes uint64, most int, now metadata.Time) (drops []
 		})
 		t.Looked, t.through = t.Looked+looked, through
 	})
-	if t.through >= now {
-		t.through, t.groups = 0, nil
+	if t.through.Compare(metadata.Through(now)) >= 0 {
+		t.through, t.groups = metadata.Rank{}, nil
 		t.pinned, t.Done = true, t.pinned || !t.SoftPins
 	}
 	return drops, freed

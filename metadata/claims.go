@@ -69,9 +69,9 @@ type heldRange struct {
 type claims struct {
 	at     map[string]*endpointClaims
 	ends   ordered.Set[claimsEnd] // one for each endpoint
-	serial uint64                   // of the last endpointClaims
-	last   Time                     // no claim ends after it
-	looked int                      // at reservations and transfers, ever
+	serial uint64                 // of the last endpointClaims
+	last   Time                   // no claim ends after it
+	looked int                    // at reservations and transfers, ever
 }
 
 func newClaims() claims {

@@ -58,16 +58,16 @@ func (s *Store) Tidy(most int) {
 	s.indexes[inPinned].tidy(s.now, most)
 }
 
-// Walk visits the objects whose journaled lease ends at or before a time: those with a
+// Walk visits the objects up to a rank, by the journaled ends of their leases: those with a
 // soft pin, or those without. It goes through spans of bucketWidth milliseconds or less,
-// oldest first; inside a span there is no order. visit may evict the object it gets, and
-// no other. done can end the walk between spans. Walk returns the time through which it
-// has visited everything.
+// the first ones first; inside a span there is no order. visit may evict the object it
+// gets, and no other. done can end the walk between spans: it learns through which rank
+// everything was visited. Walk returns that rank.
 //
 // It files anew the objects that it finds renewed since it was there last. When it would
 // file more than most of them, it returns with cut set: the caller gives the lock to
 // others, and begins again.
-func (x Evictable) Walk(pinned bool, until Time, most int, visit func(Candidate), done func() bool) (through Time, cut bool) {
+func (x Evictable) Walk(pinned bool, until Rank, most int, visit func(Candidate), done func(through Rank) bool) (through Rank, cut bool) {
 	return x.index(pinned).walk(until, most, func(o object) { visit(Candidate{o}) }, done)
 }
 
@@ -89,6 +89,10 @@ func (c Candidate) ID() ObjectID { return c.o.id }
 
 // Deadline returns the end of the object's lease.
 func (c Candidate) Deadline() Time { return c.o.deadline }
+
+// Rank returns the object's place in the order of eviction: by the end of its lease, then
+// by id.
+func (c Candidate) Rank() Rank { return Rank{c.o.deadline, c.o.id} }
 
 // Group returns a value that identifies the object's group, nil for none.
 func (c Candidate) Group() any {

@@ -218,7 +218,7 @@ func (s *Store) PrepareDiscards(now Time, limit int) []*Discard {
 	defer s.applyMu.Unlock()
 	until := now.Add(-s.inForce.Load().ReleaseTimeout)
 	var list []*Discard
-	s.indexes[inReservations].walk(until, limit, func(o object) {
+	s.indexes[inReservations].walk(Through(until), limit, func(o object) {
 		if len(list) >= limit {
 			return
 		}
@@ -228,6 +228,6 @@ func (s *Store) PrepareDiscards(now Time, limit int) []*Discard {
 		if o.exists() && !o.has(flagPending|flagVictim) && sh.change(o) == nil {
 			list = append(list, &Discard{Ref: o.name(), objectChange: sh.hold(o)})
 		}
-	}, func() bool { return len(list) >= limit })
+	}, func(Rank) bool { return len(list) >= limit })
 	return list
 }

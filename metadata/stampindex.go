@@ -1,6 +1,7 @@
 package metadata
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/understudy-store/understudy/internal/ordered"
@@ -12,8 +13,47 @@ import (
 const bucketWidth = 64
 
 // maxBucket is how many objects a bucket gets before its span is divided, so that no walk
-// has to visit very many at once. A span of one millisecond is never divided.
+// has to visit very many at once: by time, and within a millisecond by id. One call can
+// grant leases on 131,072 objects that all end at one time.
 const maxBucket = 2048
+
+// A Rank is an object's place in an index: its stamp, and among those of one time its id.
+type Rank struct {
+	At Time
+	ID ObjectID
+}
+
+// Through is the last rank of a time.
+func Through(at Time) Rank { return Rank{at, math.MaxUint64} }
+
+// Compare returns -1, 0 or 1 if r is before o, the same, or behind it.
+func (r Rank) Compare(o Rank) int { return cmp.Or(cmp.Compare(r.At, o.At), cmp.Compare(r.ID, o.ID)) }
+
+// WholeMilli reports whether no rank of the same time is behind it.
+func (r Rank) WholeMilli() bool { return r.ID == math.MaxUint64 }
+
+func (r Rank) before(o Rank) bool { return r.At < o.At || r.At == o.At && r.ID < o.ID }
+
+func (r Rank) next() Rank {
+	if r.WholeMilli() {
+		return Rank{At: r.At + 1}
+	}
+	return Rank{r.At, r.ID + 1}
+}
+
+func (r Rank) previous() Rank {
+	if r.ID == 0 {
+		return Through(r.At - 1)
+	}
+	return Rank{r.At, r.ID - 1}
+}
+
+func earliest(r, o Rank) Rank {
+	if o.before(r) {
+		return o
+	}
+	return r
+}
 
 // An indexKind tells the indexes of a store apart.
 type indexKind uint8
@@ -36,22 +76,22 @@ const bucketLink = link(slab.MaxRef)
 
 func (l link) ends() bool { return l&bucketLink != 0 }
 
-// A bucket is a list of objects of one tenant that entered an index with stamps of
+// A bucket is a list of objects of one tenant that entered an index with ranks of
 // its span. Spans of a tenant do not overlap.
 type bucket struct {
-	from, to   Time // the span, without its end
+	from, to   Rank // the span, without its end
 	tenant     tenantID
-	count      int // objects at the last division of the span, and those that came since
+	count      int // objects with ranks of the span at its last division, and those that came since
 	owner      *stampIndex
 	self       link
 	head, tail link
 }
 
 func (b *bucket) before(c *bucket) bool {
-	return b.from < c.from || b.from == c.from && b.tenant < c.tenant
+	return b.from.before(c.from) || b.from == c.from && b.tenant < c.tenant
 }
 
-func (b *bucket) holds(t Time) bool { return b.from <= t && t < b.to }
+func (b *bucket) holds(r Rank) bool { return !r.before(b.from) && r.before(b.to) }
 
 // A stampIndex keeps objects roughly ordered by a stamp that never decreases:
 // the journaled deadline, or the time of the reservation. A later stamp does
@@ -73,12 +113,14 @@ type stampIndex struct {
 }
 
 type tenantBuckets struct {
-	buckets ordered.Map[Time, *bucket] // by the begin of the span
-	last    *bucket                    // the bucket used last, most often the one needed next
+	buckets ordered.Set[*bucket]
+	last    *bucket // the bucket used last, most often the one needed next
 }
 
+func newBuckets() ordered.Set[*bucket] { return ordered.NewSet((*bucket).before) }
+
 func (s *Store) newIndex(kind indexKind, stamp func(object) Time) {
-	s.indexes[kind] = stampIndex{s: s, kind: kind, stamp: stamp, buckets: ordered.NewSet((*bucket).before)}
+	s.indexes[kind] = stampIndex{s: s, kind: kind, stamp: stamp, buckets: newBuckets()}
 }
 
 // buckets finds the buckets of all indexes by their links. Guarded by Store.applyMu.
@@ -106,11 +148,13 @@ func (x *buckets) remove(b *bucket) {
 	x.spare = append(x.spare, b.self)
 }
 
+func (x *stampIndex) rank(o object) Rank { return Rank{x.stamp(o), o.id} }
+
 func (x *stampIndex) insert(o object) {
-	b := x.bucketOf(o.tenant, x.stamp(o))
-	if b.count >= maxBucket && b.to-b.from > 1 {
+	b := x.bucketOf(o.tenant, x.rank(o))
+	if b.count >= maxBucket {
 		x.divide(b)
-		b = x.bucketOf(o.tenant, x.stamp(o))
+		b = x.bucketOf(o.tenant, x.rank(o))
 	}
 	b.append(o, x.kind)
 	x.count++
@@ -123,22 +167,23 @@ func (b *bucket) append(o object, kind indexKind) {
 	b.count++
 }
 
-func (x *stampIndex) bucketOf(tenant tenantID, stamp Time) *bucket {
+func (x *stampIndex) bucketOf(tenant tenantID, r Rank) *bucket {
 	for int(tenant) >= len(x.tenants) {
-		x.tenants = append(x.tenants, tenantBuckets{buckets: ordered.NewMap[Time, *bucket]()})
+		x.tenants = append(x.tenants, tenantBuckets{buckets: newBuckets()})
 	}
 	of := &x.tenants[tenant]
-	if b := of.last; b != nil && b.holds(stamp) {
+	if b := of.last; b != nil && b.holds(r) {
 		return b
 	}
-	before := of.before(stamp)
-	if before == nil || stamp >= before.to {
-		span := bucket{from: stamp - stamp%bucketWidth, tenant: tenant}
-		if span.to = span.from + bucketWidth; before != nil {
-			span.from = max(span.from, before.to)
+	before := of.before(r)
+	if before == nil || !r.before(before.to) {
+		begin := r.At - r.At%bucketWidth
+		span := bucket{from: Rank{At: begin}, to: Rank{At: begin + bucketWidth}, tenant: tenant}
+		if before != nil && span.from.before(before.to) {
+			span.from = before.to
 		}
-		if next := of.from(stamp); next != nil {
-			span.to = min(span.to, next.from)
+		if next := of.from(r); next != nil {
+			span.to = earliest(span.to, next.from)
 		}
 		before = x.add(span)
 	}
@@ -146,41 +191,71 @@ func (x *stampIndex) bucketOf(tenant tenantID, stamp Time) *bucket {
 	return before
 }
 
-// before returns the last bucket that begins at or before a time, nil for none.
-func (t *tenantBuckets) before(at Time) (found *bucket) {
-	_, found, _ = t.buckets.Until(at)
+// before returns the last bucket that begins at or before a rank, nil for none.
+func (t *tenantBuckets) before(r Rank) *bucket {
+	found, _ := t.buckets.Until(&bucket{from: r, tenant: math.MaxUint32})
 	return found
 }
 
-// from returns the first bucket that begins at or after a time, nil for none.
-func (t *tenantBuckets) from(at Time) (found *bucket) {
-	_, found, _ = t.buckets.From(at)
+// from returns the first bucket that begins at or after a rank, nil for none.
+func (t *tenantBuckets) from(r Rank) *bucket {
+	found, _ := t.buckets.From(&bucket{from: r})
 	return found
 }
 
 func (x *stampIndex) add(span bucket) *bucket {
-	b := &span
+	b, of := &span, &x.tenants[span.tenant]
 	b.owner = x
 	x.s.buckets.add(b)
-	x.tenants[b.tenant].buckets.Set(b.from, b)
+	of.buckets.Set(b)
 	x.buckets.Set(b)
 	return b
 }
 
-// divide moves the objects with stamps of the second half of a bucket's span into a
-// bucket of their own. Those whose stamp is in neither half stay.
+// middle returns where the second half of a bucket's span begins: in the middle of its
+// time, or of the ids that there are in one millisecond. It fails if fewer than two objects
+// have ranks of the span.
+func (x *stampIndex) middle(b *bucket) (at Rank, ok bool) {
+	first, last := b.to, b.from
+	for at := b.head; !at.ends(); {
+		o := x.s.object(slab.Ref(at))
+		at = o.next
+		if r := x.rank(o); b.holds(r) {
+			if first = earliest(first, r); last.before(r) {
+				last = r
+			}
+		}
+	}
+	switch at = (Rank{At: b.from.At + (b.to.At-b.from.At+1)/2}); {
+	case !first.before(last):
+		return at, false
+	case b.from.before(at) && at.before(b.to):
+		return at, true
+	default: // all are of one time
+		return Rank{first.At, last.ID - (last.ID-first.ID)/2}, true
+	}
+}
+
+// divide moves the objects with ranks of the second half of a bucket's span into a
+// bucket of their own. Those whose rank is in neither half stay, and count no more.
 func (x *stampIndex) divide(b *bucket) {
-	middle := b.from + (b.to-b.from)/2
+	middle, ok := x.middle(b)
+	if !ok {
+		b.count = 0
+		return
+	}
 	half := x.add(bucket{from: middle, to: b.to, tenant: b.tenant})
 	b.to, b.count = middle, 0
 	for at := b.head; !at.ends(); {
 		o := x.s.object(slab.Ref(at))
 		at = o.next
-		if b.count++; half.holds(x.stamp(o)) {
-			b.count--
+		switch r := x.rank(o); {
+		case half.holds(r):
 			x.s.setNext(o.prev, o.next)
 			x.s.setPrev(o.next, o.prev)
 			half.append(o, x.kind)
+		case b.holds(r):
+			b.count++
 		}
 	}
 	for _, part := range []*bucket{b, half} {
@@ -193,7 +268,7 @@ func (x *stampIndex) divide(b *bucket) {
 // remove takes an empty bucket away.
 func (x *stampIndex) remove(b *bucket) {
 	of := &x.tenants[b.tenant]
-	of.buckets.Delete(b.from)
+	of.buckets.Delete(b)
 	x.buckets.Delete(b)
 	if of.last == b {
 		of.last = nil
@@ -236,76 +311,78 @@ func (s *Store) unlink(o object) {
 	b.owner.remove(b)
 }
 
-// walk visits the objects whose stamp is at most until, in spans of bucketWidth
-// milliseconds or less, oldest first; inside a span there is no order. The visitor may
-// take the object it is given out of the index, and nothing else. done can end the walk
-// between spans. Objects found in the bucket of an older stamp are moved. When it would
-// move more than most of them, walk returns with cut set, and the next walk finds fewer.
-// It returns the stamp through which it has visited everything.
-func (x *stampIndex) walk(until Time, most int, visit func(object), done func() bool) (through Time, cut bool) {
+// walk visits the objects up to a rank, in spans of bucketWidth milliseconds or less, the
+// first ones first; inside a span there is no order. The visitor may take the object it is
+// given out of the index, and nothing else. done can end the walk between spans: it learns
+// through which rank everything was visited. Objects found in the bucket of an older stamp
+// are moved. When it would move more than most of them, walk returns with cut set, and the
+// next walk finds fewer. It returns the rank through which it has visited everything.
+func (x *stampIndex) walk(until Rank, most int, visit func(object), done func(through Rank) bool) (through Rank, cut bool) {
 	w := bucketWalk{until: until, most: most, visit: func(o object) bool { visit(o); return true }}
-	for b := x.next(&bucket{}); b != nil && b.from <= until; {
+	for b := x.next(&bucket{}); b != nil && !until.before(b.from); {
 		from, tenant := b.from, b.tenant
 		if !x.walkBucket(b, &w) {
-			return from - 1, true
+			return from.previous(), true
 		}
-		if b = x.next(&bucket{from: from, tenant: tenant + 1}); b != nil && b.from > from && done() {
-			return min(until, b.from-1), false
+		if b = x.next(&bucket{from: from, tenant: tenant + 1}); b != nil && from.before(b.from) {
+			if through = earliest(until, b.from.previous()); done(through) {
+				return through, false
+			}
 		}
 	}
 	return until, false
 }
 
-// walkTenant is walk for the objects of one tenant, from a time on. It ends at once when
-// visit returns false: a walk from the time behind the one that it returns begins with
-// the same span. It ends between spans when it has looked at most objects or more.
-func (x *stampIndex) walkTenant(id tenantID, from, until Time, most int, visit func(object) bool) (through Time, looked int) {
+// walkTenant is walk for the objects of one tenant behind a rank. It ends at once when
+// visit returns false: a walk behind the rank that it returns begins with the same span. It
+// ends between spans when it has looked at most objects or more.
+func (x *stampIndex) walkTenant(id tenantID, behind, until Rank, most int, visit func(object) bool) (through Rank, looked int) {
 	if int(id) >= len(x.tenants) {
 		return until, 0
 	}
 	w := bucketWalk{until: until, most: math.MaxInt, visit: visit}
-	for at := from; w.looked < most; {
+	for at := behind.next(); w.looked < most; {
 		b := x.tenants[id].before(at)
-		if b == nil || b.to <= at {
+		if b == nil || !at.before(b.to) {
 			b = x.tenants[id].from(at)
 		}
-		if b == nil || b.from > until {
+		if b == nil || until.before(b.from) {
 			return until, w.looked
 		}
-		if !x.walkBucket(b, &w) {
-			return b.from - 1, w.looked
-		}
 		at = b.to
-		through = min(until, at-1)
+		if from := b.from; !x.walkBucket(b, &w) {
+			return from.previous(), w.looked
+		}
+		through = earliest(until, at.previous())
 	}
 	return through, w.looked
 }
 
-// A bucketWalk visits objects with a stamp of at most until, bucket by bucket, while
-// visit returns true and no more than most others had to be moved.
+// A bucketWalk visits objects up to a rank, bucket by bucket, while visit returns true and
+// no more than most others had to be moved.
 type bucketWalk struct {
-	until  Time
+	until  Rank
 	most   int
 	visit  func(object) bool
 	looked int
 	moved  int
 }
 
-// walkBucket visits the objects of a bucket. Those whose stamp has left its span it moves
-// to the bucket of their stamp, ahead of the walk. It reports whether it came to the end.
+// walkBucket visits the objects of a bucket. Those whose rank has left its span it moves
+// to the bucket of their rank, ahead of the walk. It reports whether it came to the end.
 func (x *stampIndex) walkBucket(b *bucket, w *bucketWalk) bool {
 	for at := b.head; !at.ends(); {
 		o := x.s.object(slab.Ref(at))
 		at = o.next
 		w.looked++
-		switch stamp := x.stamp(o); {
-		case !b.holds(stamp):
+		switch r := x.rank(o); {
+		case !b.holds(r):
 			if w.moved++; w.moved > w.most {
 				return false
 			}
 			x.s.unlink(o)
 			x.insert(o)
-		case stamp <= w.until && !w.visit(o):
+		case !w.until.before(r) && !w.visit(o):
 			return false
 		}
 	}
@@ -316,16 +393,16 @@ func (x *stampIndex) walkBucket(b *bucket, w *bucketWalk) bool {
 // A call looks at most objects or somewhat more. After the last bucket tidy begins with
 // the oldest one again, if leases were renewed meanwhile.
 func (x *stampIndex) tidy(until Time, most int) {
-	if x.tidied.from == 0 {
+	if x.tidied.from == (Rank{}) {
 		if x.tidyingFor == x.s.renewals {
 			return
 		}
 		x.tidyingFor = x.s.renewals
 	}
-	w := bucketWalk{until: -1, most: math.MaxInt}
+	w := bucketWalk{until: Rank{At: -1}, most: math.MaxInt}
 	for w.looked < most {
 		b := x.next(&x.tidied)
-		if b == nil || b.from > until {
+		if b == nil || b.from.At > until {
 			x.tidied = bucket{}
 			return
 		}

@@ -5,15 +5,15 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// WalkTenant visits the objects of one tenant as Walk does, from a time on, until visit
-// returns false or it has looked at about most objects. It returns the time through which
+// WalkTenant visits the objects of one tenant as Walk does, behind a rank, until visit
+// returns false or it has looked at about most objects. It returns the rank through which
 // it has visited everything, and how many objects it has looked at.
-func (x Evictable) WalkTenant(tenant string, pinned bool, from, until Time, most int, visit func(Candidate) bool) (through Time, looked int) {
+func (x Evictable) WalkTenant(tenant string, pinned bool, behind, until Rank, most int, visit func(Candidate) bool) (through Rank, looked int) {
 	id, known := x.s.tenants.find(tenant)
 	if !known {
 		return until, 0
 	}
-	return x.index(pinned).walkTenant(id, from, until, most, func(o object) bool { return visit(Candidate{o}) })
+	return x.index(pinned).walkTenant(id, behind, until, most, func(o object) bool { return visit(Candidate{o}) })
 }
 
 // evictable reports whether an object may be evicted. Needs the shard's lock.

@@ -1,6 +1,7 @@
 package metadata_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -63,10 +64,9 @@ func TestAWalkFilesABoundedNumberAnew(t *testing.T) {
 	s := metadata.New(metadata.Options{})
 	fillStore(t, s, n)
 	renewAll(t, s, n, s.Position().Time+1_000_000)
-	never := func() bool { return false }
 	walk := func() (cut bool) {
 		s.WithEvictable(func(evictable metadata.Evictable) {
-			_, cut = evictable.Walk(false, evictable.Now(), most, func(metadata.Candidate) { t.Error("an object under a lease was visited") }, never)
+			_, cut = evictable.Walk(false, metadata.Through(evictable.Now()), most, func(metadata.Candidate) { t.Error("an object under a lease was visited") }, never)
 		})
 		return cut
 	}
@@ -90,28 +90,106 @@ func TestTidyLeavesNothingToFileAnew(t *testing.T) {
 		s.Tidy(1000)
 	}
 	s.WithEvictable(func(evictable metadata.Evictable) {
-		_, cut := evictable.Walk(false, evictable.Now(), 0, func(metadata.Candidate) {}, func() bool { return false })
+		_, cut := evictable.Walk(false, metadata.Through(evictable.Now()), 0, func(metadata.Candidate) {}, never)
 		if cut {
 			t.Error("an object is left in the place of its former lease")
 		}
 	})
 }
 
-// However many objects are filed in a short time, a walk can end among them.
+func never(metadata.Rank) bool { return false }
+
+// However many objects are filed in a short time, or at one time, a walk can end among them. Then
+// it has visited all up to there.
 func TestAWalkEndsAmongObjectsOfAShortTime(t *testing.T) {
 	const n = 40_000 // in 80 commits, a millisecond apart
+	for name, oneTime := range map[string]bool{"short": false, "one": true} {
+		s := metadata.New(metadata.Options{})
+		fillStore(t, s, n)
+		if oneTime {
+			renewAll(t, s, n, s.Position().Time+1)
+			apply(t, s, s.Position().Time+2)
+		}
+		var all []metadata.Rank
+		var through metadata.Rank
+		seen, last := 0, metadata.Rank{}
+		s.WithEvictable(func(evictable metadata.Evictable) {
+			until := metadata.Through(evictable.Now())
+			evictable.Walk(false, until, n, func(c metadata.Candidate) { all = append(all, c.Rank()) }, never)
+			through, _ = evictable.Walk(false, until, n, func(c metadata.Candidate) {
+				if seen++; c.Rank().Compare(last) > 0 {
+					last = c.Rank()
+				}
+			}, func(metadata.Rank) bool { return true })
+		})
+		slices.SortFunc(all, metadata.Rank.Compare)
+		if seen == 0 || seen > 4096 || len(all) != n {
+			t.Errorf("%s time: visited %d objects of %d at once, and %d in all", name, seen, n, len(all))
+		}
+		if through.Compare(last) < 0 || seen < len(all) && all[seen].Compare(through) <= 0 {
+			t.Errorf("%s time: walked through %v, and visited the first %d up to %v; the next is %v", name, through, seen, last, all[seen])
+		}
+	}
+}
+
+// apply applies the next commit to a store.
+func apply(tb testing.TB, s *metadata.Store, now metadata.Time, changes ...metadata.Change) {
+	tb.Helper()
+	if _, err := s.Apply(&metadata.Commit{Seq: s.Position().Seq + 1, Term: 1, Time: now, Changes: changes}, nil); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// Objects whose leases end at one time are evicted in the order of their ids, by passes that look
+// at few of them. A node that has filed them in another order evicts the same.
+func TestObjectsOfOneDeadlineGoById(t *testing.T) {
+	const n, slice = 20_000, 1000
 	s := metadata.New(metadata.Options{})
 	fillStore(t, s, n)
-	seen, last := 0, metadata.Time(0)
-	s.WithEvictable(func(evictable metadata.Evictable) {
-		through, _ := evictable.Walk(false, evictable.Now(), n, func(c metadata.Candidate) {
-			seen, last = seen+1, max(last, c.Deadline())
-		}, func() bool { return true })
-		if through < last || last == 0 {
-			t.Errorf("walked through %d, but visited an object of %d", through, last)
+	renewAll(t, s, n, s.Position().Time+1)
+	apply(t, s, s.Position().Time+2)
+	follower := reload(t, s)
+	for at := slice; at <= n; at += slice {
+		pass := eviction.Select(s, eviction.Bounds{Objects: slice})
+		if pass == nil || pass.Victims != slice {
+			t.Fatalf("after %d of %d objects: got the pass %+v", at-slice, n, pass)
 		}
-	})
-	if seen > 4096 {
-		t.Errorf("visited %d objects of %d at once", seen, n)
+		apply(t, s, s.Position().Time+1, pass.Cutoff)
+		apply(t, follower, s.Position().Time, &eviction.Cutoff{Deadline: pass.Cutoff.Deadline, ID: pass.Cutoff.ID, PinTime: pass.Cutoff.PinTime})
+		if s.Position() != follower.Position() {
+			t.Fatalf("S: the primary is at %+v, the follower at %+v", s.Position(), follower.Position())
+		}
+		for _, i := range []int{at - 1, at} {
+			if _, err := s.Inspect("default", benchKey(min(i, n-1))); (err == nil) != (i == at && at < n) {
+				t.Errorf("after the first %d objects: object %d: %v", at, i, err)
+			}
+		}
 	}
+}
+
+// BenchmarkPassesOverOneDeadline evicts 131,072 objects whose leases end at one time, a slice at a
+// time. It reports the longest time for which one pass or one commit held the lock.
+func BenchmarkPassesOverOneDeadline(b *testing.B) {
+	const n, slice = 131_072, 2048
+	var longest time.Duration
+	timed := func(f func()) {
+		began := time.Now()
+		f()
+		longest = max(longest, time.Since(began))
+	}
+	for b.Loop() {
+		b.StopTimer()
+		s := metadata.New(metadata.Options{})
+		fillStore(b, s, n)
+		renewAll(b, s, n, s.Position().Time+1)
+		apply(b, s, s.Position().Time+2)
+		b.StartTimer()
+		for range n / slice {
+			var pass *eviction.Pass
+			timed(func() { pass = eviction.Select(s, eviction.Bounds{Objects: slice}) })
+			timed(func() { apply(b, s, s.Position().Time+1, pass.Cutoff) })
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/object")
+	b.ReportMetric(float64(longest.Microseconds())/1000, "ms-longest")
 }

@@ -415,13 +415,13 @@ func (s *Store) PrepareTransferTimeouts(now Time, limit int) []*EndTransfer {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
 	var list []*EndTransfer
-	s.indexes[inTransfers].walk(now.Add(-s.inForce.Load().ReleaseTimeout), limit, func(o object) {
+	s.indexes[inTransfers].walk(Through(now.Add(-s.inForce.Load().ReleaseTimeout)), limit, func(o object) {
 		sh := &s.shards[o.shard()]
 		sh.mu.Lock()
 		defer sh.mu.Unlock()
 		if len(list) < limit && o.exists() && !o.has(flagPending) && sh.change(o) == nil {
 			list = append(list, &EndTransfer{Ref: o.name(), objectChange: sh.hold(o)})
 		}
-	}, func() bool { return len(list) >= limit })
+	}, func(Rank) bool { return len(list) >= limit })
 	return list
 }

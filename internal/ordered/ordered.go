@@ -17,11 +17,12 @@ type Set[T any] interface {
 	Set(item T)    // puts it in, in place of one that is neither before nor behind it
 	Delete(item T) // the one that is neither before nor behind it
 	Min() (first T, found bool)
-	PopMin() (first T, found bool)     // takes it out
-	From(item T) (found T, there bool) // the first that is not before this one
-	Ascend(from T, visit func(T) bool) // from the same, as long as visit returns true
-	Scan(visit func(T) bool)           // all of them, as long as visit returns true
-	Copy() Set[T]                      // in a time that does not grow with the set
+	PopMin() (first T, found bool)      // takes it out
+	Until(item T) (found T, there bool) // the last that is not behind this one
+	From(item T) (found T, there bool)  // the first that is not before this one
+	Ascend(from T, visit func(T) bool)  // from the same, as long as visit returns true
+	Scan(visit func(T) bool)            // all of them, as long as visit returns true
+	Copy() Set[T]                       // in a time that does not grow with the set
 }
 
 // NewSet returns an empty set that before orders.
@@ -39,6 +40,14 @@ func (s set[T]) PopMin() (T, bool)                 { return s.tree.PopMin() }
 func (s set[T]) Ascend(from T, visit func(T) bool) { s.tree.Ascend(from, visit) }
 func (s set[T]) Scan(visit func(T) bool)           { s.tree.Scan(visit) }
 func (s set[T]) Copy() Set[T]                      { return set[T]{s.tree.Copy()} }
+
+func (s set[T]) Until(item T) (found T, there bool) {
+	s.tree.Descend(item, func(x T) bool {
+		found, there = x, true
+		return false
+	})
+	return found, there
+}
 
 func (s set[T]) From(item T) (found T, there bool) {
 	s.tree.Ascend(item, func(x T) bool {

@@ -66,6 +66,9 @@ func compare(t *rapid.T, set ordered.Set[int], byKey ordered.Map[int, int], valu
 		if found != (until >= 0) || found && (last != keys[until] || value != values[last]) {
 			t.Fatalf("until %d: got %d, want that of %v", at, last, keys)
 		}
+		if item, found := set.Until(at); found != (until >= 0) || found && item != keys[until] {
+			t.Fatalf("the set's item until %d: got %d, want that of %v", at, item, keys)
+		}
 		rest := []int{}
 		set.Ascend(at, func(k int) bool { rest = append(rest, k); return true })
 		if value, found := byKey.Get(at); found != there || value != values[at] || !slices.Equal(rest, keys[i:]) {
