@@ -24,7 +24,7 @@ func TestPinsEndBesideRemovals(t *testing.T) {
 		}
 		return e.BeginRemoval(c.now), e.Busy()
 	}
-	for round := 0; round < 3000 && !t.Failed(); round++ {
+	for round := 0; round < 1000 && !t.Failed(); round++ {
 		keys := []string{"k0", "k1", "k2", "k3"}
 		for _, key := range keys {
 			c.put(key, func(p *metadata.Put) { p.SoftPin = time.Second })
