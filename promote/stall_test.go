@@ -51,6 +51,7 @@ func TestAnElectedNodeWithASilentWatch(t *testing.T) {
 	a.wire.cut()
 	waitFor(t, "b to be elected", func() bool { return b.Status().Self.Role == promote.Promoting })
 	c.wire.noTxn.Store(false)
+	waitWithin(t, 30*time.Second, "b to give up", func() bool { return b.Status().Self.Role != promote.Promoting })
 	w.serving(c).has(append(keys("k", 5), "last")...)
 
 	c.put("after")

@@ -103,7 +103,7 @@ func TestATermThatEtcdRefuses(t *testing.T) {
 		}
 	}
 	if took := time.Since(first); took < 2500*time.Millisecond { // of waits of 0.2, 0.4, 0.8 and 1.6 s
-		t.Errorf("%d elections within %v, want the node to wait longer each time", bounded, took)
+		t.Fatalf("%d elections within %v, want the node to wait longer each time", bounded, took)
 	}
 	waitFor(t, "the reason in the status", func() bool {
 		o := b.Status().Obstacle

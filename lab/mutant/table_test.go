@@ -46,5 +46,10 @@ func testControls() []testControl {
 		{"metadata", "^TestPutWithoutMemoryReplacesNothing$", "failed-puts"},
 		{"journal", "^TestRecordsLiveUntilStateFilesCoverThem$", "covered-records"},
 		{"promote", "^TestRestartBehindAnEtcdThatCompactsItself$", "kept-records"},
+		{"promote", "^TestAnElectedNodeWithASilentWatch$", "silent-watch"},
+		{"promote", "^TestATermThatEtcdRefuses$", "vain-elections"},
+		{"promote", "^TestALoneMasterUnderAnotherID$/^with_no_list_of_nodes$", "former-id"},
+		{"metadata", "^TestClaimsOfManyEndpoints$", "claimed-endpoints"},
+		{"internal/service", "^TestTransfersMakeRoomInTheQuota$", "spared-objects"},
 	}
 }
