@@ -66,6 +66,44 @@ func (s *Store) checkKey(key string) error {
 // Rules returns the version in force.
 func (s *Store) Rules() Rules { return s.inForce.Load().rules }
 
+// since returns the version of the rules from which on a change may be applied: a snapshot
+// by older ones has no place for what it leaves in the state.
+func since(change Change) Rules {
+	switch e := change.(type) {
+	case *Mount:
+		if e.Spec.Instance != 0 {
+			return instanceRules
+		}
+	case *CloseSegment, *WipeDisks:
+		return closingRules
+	case *StartTransfer:
+		if e.Promotion {
+			return promotionRules
+		}
+		return transferRules
+	case *EndTransfer, *AddTask, *SetTasks, *SaveDrain:
+		return transferRules
+	case *SetOffloading:
+		if e.Capacity != 0 {
+			return capacityRules
+		}
+	case *SetQuota:
+		return quotaRules
+	}
+	return FirstRules
+}
+
+// allows reports whether a change may be applied by the rules in force; else the commit
+// cannot belong to this state. While a snapshot is loaded the rules are not known.
+func (tx *Tx) allows(change Change) bool {
+	needs := since(change)
+	if needs <= FirstRules || tx.s.loading || needs <= tx.s.Rules() {
+		return true
+	}
+	tx.Fail("%T needs rules of version %d, and those of %d are in force", change, needs, tx.s.Rules())
+	return false
+}
+
 // UseRules raises the version of the rules.
 type UseRules struct {
 	objectEvent

@@ -32,8 +32,8 @@ type Tx struct {
 // receives for each change what Change.Apply answered.
 //
 // An error means that the commit cannot belong to this state: it is not the next one, its
-// time runs backwards, or it reserves memory that is taken. Then the state must not be
-// trusted: a follower loads a snapshot.
+// time runs backwards, it needs newer rules, or it reserves memory that is taken. Then the
+// state must not be trusted: a follower loads a snapshot.
 func (s *Store) Apply(c *Commit, answers []error) (Position, error) {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
@@ -57,7 +57,10 @@ func (s *Store) Apply(c *Commit, answers []error) (Position, error) {
 				continue
 			}
 			tx.following = c.Changes[i+1:]
-			err := change.Apply(tx)
+			var err error = errs.InvalidVersion
+			if tx.allows(change) {
+				err = change.Apply(tx)
+			}
 			if answers != nil {
 				answers[i] = err
 			}
