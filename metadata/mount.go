@@ -26,6 +26,10 @@ func (e *Mount) Apply(tx *Tx) error {
 		_ = tx.Unmount(number) // one that is gone already is what was wanted
 	}
 	s := tx.s
+	if s.mounts.byID[e.Spec.ID] != nil {
+		tx.Fail("segment %v is mounted twice", e.Spec.ID)
+		return errs.SegmentExists
+	}
 	s.lastNumber++
 	p := s.mount(e.Spec, s.lastNumber, e.Peer)
 	defer s.pool.Add(p.Segment) // once claimed ranges are busy: others place objects meanwhile
