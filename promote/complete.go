@@ -75,15 +75,19 @@ func (a absentees) forget() string {
 	if ids == nil {
 		return ""
 	}
-	return ", or give up what they hold: masterctl forget --yes " + strings.Join(ids, " ")
+	return "give up what they hold: masterctl forget --yes " + strings.Join(ids, " ")
 }
 
 // help is what an operator can do about them.
 func (a absentees) help() string {
+	help, link := "start them", ", or "
 	if slices.ContainsFunc(a, func(c CompleteNode) bool { return c.mayHold != "" }) {
-		return "see that they can read their state files, and start them again; or stop them" + a.forget()
+		help, link = "see that they can read their state files, and start them again; or stop them", ", and "
 	}
-	return "start them" + a.forget()
+	if forget := a.forget(); forget != "" {
+		return help + link + forget
+	}
+	return help
 }
 
 // complete returns what this node lists of itself at a head.

@@ -39,6 +39,9 @@ func (n *Node) Forget(ctx context.Context, id string) error {
 		return errs.New(errs.InvalidParams, op, "no node %q is listed as complete; there are: %v", id, list)
 	}
 	if s, runs := n.runs(ctx, list[i]); runs {
+		if s.Position.Seq == 0 {
+			return errs.New(errs.Unavailable, op, "node %s runs, at %s, without a state; stop it, and ask again", id, list[i].RPC)
+		}
 		return errs.New(errs.Unavailable, op, "node %s runs, at %s: it holds sequence %d of term %d; see that it reaches etcd, or stop it",
 			id, list[i].RPC, s.Position.Seq, s.Position.Term)
 	}

@@ -89,6 +89,11 @@ func TestEmptyBesideUnreadFiles(t *testing.T) {
 			if err := a.AllowEmpty(t.Context(), 0, true); err == nil {
 				t.Error("an order to a to start empty beside b: got no error, want a refusal")
 			}
+			if o, listed := a.Status().Obstacle, len(lost) < 2; o == nil || strings.Contains(o.Help, "or stop them, and give up what they hold: masterctl forget --yes b") != listed {
+				t.Errorf("a helps with %+v, want that b be stopped and then forgotten: %v", o, listed)
+			} else if err := a.Forget(t.Context(), "b"); listed && (err == nil || !strings.Contains(err.Error(), "without a state; stop it")) {
+				t.Errorf("giving up b while it runs: got %v, want to be told to stop it", err)
+			}
 			b.end()
 			if len(lost) > 1 { // nothing in etcd speaks for b any more
 				return

@@ -133,8 +133,8 @@ func (d *diagnosis) checkNode(n *node, figures scrape, failure error) {
 	case failures > 0:
 		d.add("state files", warns, "see its log and its --state-dir", "%s could not save its state %v times", n.id, failures)
 	default:
-		d.add("state files", warns, "it saves every 30 s, so look again; if it stays, too little of the journal is kept: raise --journal-max-bytes, and let nobody delete its records",
-			"the journal does not go on from the file of %s", n.id)
+		d.add("state files", warns, "see its warnings; it saves every 30 s, so look again; if it stays without one, too little of the journal is kept: raise --journal-max-bytes, and let nobody delete its records",
+			"the journal goes on from no file of %s", n.id)
 	}
 	if lapses := figures.sum("understudy_serve_lapses_total"); lapses > 0 {
 		d.add("interruptions", warns, "look at the latency of etcd and at the CPU of the node; its log has the times", "%s answered nobody %v times since its start, as no commit came through", n.id, lapses)
