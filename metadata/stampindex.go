@@ -107,6 +107,7 @@ type stampIndex struct {
 	buckets ordered.Set[*bucket] // of all tenants, the oldest first
 	tenants []tenantBuckets      // the same, by tenantID
 	count   int
+	sought  bucket // what a search compares with; here, as searches are too many to allocate one each
 
 	tidied     bucket // Store.Tidy goes on with the first bucket behind it
 	tidyingFor int64  // Store.renewals when Tidy last began with the oldest bucket
@@ -175,14 +176,14 @@ func (x *stampIndex) bucketOf(tenant tenantID, r Rank) *bucket {
 	if b := of.last; b != nil && b.holds(r) {
 		return b
 	}
-	before := of.before(r)
+	before := x.before(of, r)
 	if before == nil || !r.before(before.to) {
 		begin := r.At - r.At%bucketWidth
 		span := bucket{from: Rank{At: begin}, to: Rank{At: begin + bucketWidth}, tenant: tenant}
 		if before != nil && span.from.before(before.to) {
 			span.from = before.to
 		}
-		if next := of.from(r); next != nil {
+		if next := x.from(of, r); next != nil {
 			span.to = earliest(span.to, next.from)
 		}
 		before = x.add(span)
@@ -191,15 +192,17 @@ func (x *stampIndex) bucketOf(tenant tenantID, r Rank) *bucket {
 	return before
 }
 
-// before returns the last bucket that begins at or before a rank, nil for none.
-func (t *tenantBuckets) before(r Rank) *bucket {
-	found, _ := t.buckets.Until(&bucket{from: r, tenant: math.MaxUint32})
+// before returns a tenant's last bucket that begins at or before a rank, nil for none.
+func (x *stampIndex) before(of *tenantBuckets, r Rank) *bucket {
+	x.sought = bucket{from: r, tenant: math.MaxUint32}
+	found, _ := of.buckets.Until(&x.sought)
 	return found
 }
 
-// from returns the first bucket that begins at or after a rank, nil for none.
-func (t *tenantBuckets) from(r Rank) *bucket {
-	found, _ := t.buckets.From(&bucket{from: r})
+// from returns a tenant's first bucket that begins at or after a rank, nil for none.
+func (x *stampIndex) from(of *tenantBuckets, r Rank) *bucket {
+	x.sought = bucket{from: r}
+	found, _ := of.buckets.From(&x.sought)
 	return found
 }
 
@@ -342,9 +345,9 @@ func (x *stampIndex) walkTenant(id tenantID, behind, until Rank, most int, visit
 	}
 	w := bucketWalk{until: until, most: math.MaxInt, visit: visit}
 	for at := behind.next(); w.looked < most; {
-		b := x.tenants[id].before(at)
+		b := x.before(&x.tenants[id], at)
 		if b == nil || !at.before(b.to) {
-			b = x.tenants[id].from(at)
+			b = x.from(&x.tenants[id], at)
 		}
 		if b == nil || until.before(b.from) {
 			return until, w.looked
