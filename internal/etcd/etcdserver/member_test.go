@@ -1,6 +1,9 @@
 package etcdserver_test
 
 import (
+	"errors"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +23,28 @@ func one(t *testing.T, name string) etcdserver.Settings {
 	return s
 }
 
+// awaitVersion waits until a member knows the version of its cluster, which is moments after
+// its first election: before, it takes no other member in. A member that is to join behind the
+// reconfiguration check comes seconds later.
+func awaitVersion(t *testing.T, url string) {
+	t.Helper()
+	for version := ""; !strings.Contains(version, `"etcdcluster":"3`); {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/version", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		if err = errors.Join(err, resp.Body.Close()); err != nil {
+			t.Fatal(err)
+		}
+		version = string(body)
+	}
+}
+
 // A member joins without a vote, and gets it; when it is taken away its server ends and
 // says what to do. Its data are those of a member, wherever it starts.
 func TestMemberJoinsVotesAndGoes(t *testing.T) {
@@ -37,6 +62,7 @@ func TestMemberJoinsVotesAndGoes(t *testing.T) {
 		t.Error("a directory in use has no data")
 	}
 	client := dial(t, a.Endpoints()...)
+	awaitVersion(t, etcdserver.PeerURL(first.Member.PeerAddr, etcdserver.TLS{}))
 	url := etcdserver.PeerURL(second.Member.PeerAddr, etcdserver.TLS{})
 	added, err := client.MemberAddAsLearner(t.Context(), []string{url})
 	if err != nil {

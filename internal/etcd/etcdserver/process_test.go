@@ -180,6 +180,7 @@ func TestAnOldCopyOfAMembersDataIsAnError(t *testing.T) {
 	first.Member.Founds = true
 	a := start(t, first)
 	client := dial(t, a.Endpoints()...)
+	awaitVersion(t, etcdserver.PeerURL(first.Member.PeerAddr, etcdserver.TLS{}))
 	url := etcdserver.PeerURL(second.Member.PeerAddr, etcdserver.TLS{})
 	if _, err := client.MemberAddAsLearner(t.Context(), []string{url}); err != nil { // its silence deposes no leader
 		t.Fatal(err)
