@@ -99,13 +99,13 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 // head can be read. empty says that it would start empty; silent, that nodes which may hold
 // more do not answer. An error says what stands in the way.
 func (n *Node) mayRun(ctx context.Context, f *follower.Follower, s scene, begun time.Duration) (may, empty, silent bool, err error) {
-	head := s.view.Cursor
-	may, _ = n.promotable(f, head)
-	if empty = !may && f.Stalled() == nil; empty {
+	head, st := s.view.Cursor, f.Status()
+	may, _ = n.promotable(st, head)
+	if empty = !may && st.Stalled == nil; empty {
 		may, err = n.mayStartEmpty(ctx, head, s.nodes, begun)
 	}
 	if err == nil && (empty && may || head.Head.Seq == 0) {
-		err = cmp.Or(n.keepsFile(f.Status()), n.besideOthers(ctx, head, s.nodes))
+		err = cmp.Or(n.keepsFile(st), n.besideOthers(ctx, head, s.nodes))
 	}
 	switch {
 	case err != nil:
@@ -166,10 +166,9 @@ func (n *Node) watchPrimary(f *follower.Follower, at journal.Cursor, s scene) {
 	}
 }
 
-// promotable reports whether this node may take over with the state it has,
+// promotable reports whether this node may take over with the state that its follower has,
 // and if not, why.
-func (n *Node) promotable(f *follower.Follower, head journal.Cursor) (bool, string) {
-	st := f.Status()
+func (n *Node) promotable(st follower.Status, head journal.Cursor) (bool, string) {
 	switch {
 	case st.Loss.Err != nil && st.Loss.Err.Foreign:
 		return false, st.Loss.Err.Error() + "; this node keeps its state and follows nothing: " + decide(n.ID)

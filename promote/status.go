@@ -111,7 +111,7 @@ func (n *Node) describe(s *Status, f follower.Status) {
 	if f.Loss.Err != nil && holds {
 		s.Self.Lost, s.Self.Foreign = f.Loss.Err.Cause, f.Loss.Err.Foreign
 	}
-	s.Self.Promotable, s.Self.Why = n.promotable(n.follower, f.At)
+	s.Self.Promotable, s.Self.Why = n.promotable(f, f.At)
 	s.Self.Stalled = f.Stalled != nil
 }
 

@@ -37,7 +37,7 @@ func (n *Node) someoneServes() {
 	n.again = again{}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.refused = nil
+	n.refused, n.ended = nil, nil
 }
 
 // giveUp ends an election that leads to no term. why is the cause if another try may fail for

@@ -85,7 +85,7 @@ func (w *watchdog) left() (left time.Duration, armed bool) {
 	}
 	failover := w.head.FailoverAfter()
 	leader, since := n.leaderSeen()
-	if may, _ := n.promotable(w.follower, journal.Cursor{Head: w.head}); !may || failover == 0 || leader.value == "" {
+	if may, _ := n.promotable(w.follower.Status(), journal.Cursor{Head: w.head}); !may || failover == 0 || leader.value == "" {
 		return 0, false
 	}
 	return max(w.since, since) + failover - n.Clock(), true
