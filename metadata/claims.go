@@ -20,12 +20,10 @@ import (
 
 // Bounds of claims. Beyond them one range covers several neighbours and the gaps between
 // them. A mount at an endpoint that has the most is refused until some of them have
-// ended, and so is one at a new endpoint while the most endpoints have claims: a client
-// that mounts and unmounts at one endpoint after the other must not fill the memory.
+// ended. How many endpoints have claims is counted by peer (Use).
 const (
 	maxEventClaims    = 2048    // of one event
 	maxEndpointClaims = 1 << 14 // of one endpoint
-	maxClaimed        = 1 << 14 // endpoints
 )
 
 // claimGrain rounds the ends of claims up, in milliseconds, so that many end
@@ -82,6 +80,7 @@ func newClaims() claims {
 // place.
 type endpointClaims struct {
 	endpoint string
+	peer     string      // whose memory it was, as far as this node knows; no part of the state
 	list     []heldRange // disjoint, in order
 	term     Digest
 	end      claimsEnd
@@ -114,17 +113,18 @@ func claimsTerm(endpoint string, list []heldRange) (sum Digest) {
 	return sum
 }
 
-func (s *Store) setClaims(endpoint string, list []heldRange) {
+func (s *Store) setClaims(endpoint, peer string, list []heldRange) {
 	if before := s.claims.at[endpoint]; before != nil {
 		s.claims.ends.Delete(before.end)
 		s.digest -= before.term
+		s.peers.lent(before.peer, Use{Claimed: -1})
 	}
 	if len(list) == 0 {
 		delete(s.claims.at, endpoint)
 		return
 	}
 	s.claims.serial++
-	c := &endpointClaims{endpoint: endpoint, list: list, term: claimsTerm(endpoint, list)}
+	c := &endpointClaims{endpoint: endpoint, peer: peer, list: list, term: claimsTerm(endpoint, list)}
 	c.end = claimsEnd{never, s.claims.serial, c}
 	for _, r := range list {
 		c.end.at, s.claims.last = min(c.end.at, r.until), max(s.claims.last, r.until)
@@ -132,6 +132,7 @@ func (s *Store) setClaims(endpoint string, list []heldRange) {
 	s.claims.at[endpoint] = c
 	s.claims.ends.Set(c.end)
 	s.digest += c.term
+	s.peers.lent(peer, Use{Claimed: 1})
 }
 
 // endClaims ends the claims that hold until now or earlier. It looks at no endpoint where
@@ -143,7 +144,7 @@ func (s *Store) endClaims(now Time) {
 			return
 		}
 		left := slices.DeleteFunc(slices.Clone(next.of.list), func(r heldRange) bool { return r.until <= now })
-		s.setClaims(next.of.endpoint, left)
+		s.setClaims(next.of.endpoint, next.of.peer, left)
 	}
 }
 
@@ -168,7 +169,7 @@ func (tx *Tx) Claim(numbers []segment.Number, leases []Claim) {
 		return
 	}
 	leaving := make(map[*segmentState]bool, len(numbers))
-	held := make(map[string][]heldRange) // by endpoint
+	held, peers := make(map[string][]heldRange), make(map[string]string) // by endpoint
 	hold := func(p *segmentState, r segment.Range, until Time) {
 		if leaving[p] && until > tx.now && uint64(r.Offset)+uint64(r.Length) <= uint64(p.Whole().Length) {
 			from := p.Address(r)
@@ -178,7 +179,7 @@ func (tx *Tx) Claim(numbers []segment.Number, leases []Claim) {
 	}
 	for _, number := range numbers {
 		if p := s.segments[number]; p != nil {
-			leaving[p] = true
+			leaving[p], peers[p.Endpoint] = true, p.peer
 			held[p.Endpoint] = slices.Grow(held[p.Endpoint], p.countWaiting()+1)
 			hold(p, p.Whole(), term.guardUntil)
 			p.eachWaiting(func(q quarantined) { hold(p, q.rng, q.until) })
@@ -197,7 +198,7 @@ func (tx *Tx) Claim(numbers []segment.Number, leases []Claim) {
 		}
 	}
 	for endpoint, list := range held { // in any order: endpoints have nothing in common
-		s.setClaims(endpoint, cover(flatten(append(list, s.claims.of(endpoint)...)), maxEndpointClaims))
+		s.setClaims(endpoint, peers[endpoint], cover(flatten(append(list, s.claims.of(endpoint)...)), maxEndpointClaims))
 	}
 }
 
@@ -390,25 +391,27 @@ func (s *Store) codeHeld(c *binenc.Coder) {
 			c.Fail("%d claims at %.64q, which are out of order, or stand twice", len(list), *endpoint)
 		}
 		if c.Err() == nil {
-			s.setClaims(*endpoint, list)
+			s.setClaims(*endpoint, "", list)
 		}
 	})
 }
 
 // admitsMount returns why no segment can be mounted at an endpoint now, or nil.
 func (c *claims) admitsMount(endpoint string) error {
-	const op = "MountSegment"
 	n := len(c.of(endpoint))
-	switch {
-	case n >= maxEndpointClaims:
-		return errs.New(errs.Unavailable, op,
-			"readers and writers of %d ranges at %.64q may still be at work, which is the most that is remembered; mount it again later", n, endpoint)
-	case n == 0 && len(c.at) >= maxClaimed:
-		return errs.New(errs.Unavailable, op,
-			"readers and writers may still be at work in memory that was unmounted at %d endpoints, the most that are remembered; "+
-				"mount at one of these, or again when leases and reservations there have ended", len(c.at))
+	if n < maxEndpointClaims {
+		return nil
 	}
-	return nil
+	return errs.New(errs.Unavailable, "MountSegment",
+		"readers and writers of %d ranges at %.64q may still be at work, which is the most that is remembered; mount it again later", n, endpoint)
+}
+
+// HasClaims reports whether readers or writers may still be at work in memory that was
+// unmounted at an endpoint.
+func (s *Store) HasClaims(endpoint string) bool {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	return len(s.claims.of(endpoint)) > 0
 }
 
 // BeginUnmount returns the leased ranges of segments that the caller is about to unmount,

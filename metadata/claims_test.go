@@ -2,7 +2,6 @@ package metadata_test
 
 import (
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -225,29 +224,6 @@ func TestManyClaims(t *testing.T) {
 	c.commit()
 	c.mountAt(1<<40, 9)
 	c.wantQuarantined(t, "in the end", 0)
-}
-
-// While the most endpoints have claims, a mount at another one is refused, so that a client that
-// goes from endpoint to endpoint does not fill the memory. Who comes back to its own is not.
-func TestClaimsOfManyEndpoints(t *testing.T) {
-	c := newCluster(t)
-	const most = 16_384
-	claimMany(t, c.primary, most, func(changes ...metadata.Change) { c.must(c.commit(changes...)) }, func(e *deleteevents.Event, number segment.Number, n int) {
-		until := c.now + metadata.Time(1+n%3)*1000
-		e.Claims = append(e.Claims, metadata.Claim{Segment: number, Range: segment.Range{Length: 50}, Until: until})
-	})
-	_, err := c.primary.PrepareMount(atEndpoint(most))
-	wantKind(t, "at a new endpoint", err, errs.Unavailable)
-	if err != nil && !strings.Contains(err.Error(), "when leases and reservations there have ended") {
-		t.Errorf("got %v, want what to do", err)
-	}
-	_, err = c.primary.PrepareMount(atEndpoint(7))
-	wantKind(t, "at one of the endpoints", err, errs.OK)
-	c.follower = reload(t, c.primary)
-	c.pass(2 * time.Second)
-	c.commit()
-	_, err = c.primary.PrepareMount(atEndpoint(most))
-	wantKind(t, "when some claims have ended", err, errs.OK)
 }
 
 // Claims end at their own times at each of many endpoints, on a node that has loaded a snapshot

@@ -131,9 +131,8 @@ const MaxMounts = 64
 //
 // Errors: InvalidParams for an invalid specification, and if the segments would have more
 // than MaxMounted bytes in all; Unavailable if it would replace more than MaxReplaced
-// others, if its endpoint has the most claims there can be, or if it has none and the most
-// endpoints have some; SegmentExists if the id is mounted with other properties by this
-// client, or at another place by another one.
+// others, or if its endpoint has the most claims there can be; SegmentExists if the id is
+// mounted with other properties by this client, or at another place by another one.
 func (s *Store) PrepareMount(spec segment.Spec) (*Mount, error) { return s.prepareMount(spec, nil) }
 
 // prepareMount decides a mount that follows others in one commit.

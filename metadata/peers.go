@@ -29,6 +29,7 @@ type Use struct {
 	Segments int64
 	Mounted  int64 // memory of these segments, as MountedMiB counts
 	KeyBytes int64 // as KeyBytes counts
+	Claimed  int64 // endpoints where readers or writers may still be at work in memory that was unmounted
 }
 
 // MountedMiB returns how many MiB a segment counts for, rounded up: sums of bytes could
@@ -38,7 +39,7 @@ func MountedMiB(s segment.Spec) int64 { return int64((s.Size-1)>>20) + 1 }
 func segmentUse(s segment.Spec) Use { return Use{Segments: 1, Mounted: MountedMiB(s)} }
 
 func (u Use) plus(o Use) Use {
-	return Use{u.Segments + o.Segments, u.Mounted + o.Mounted, u.KeyBytes + o.KeyBytes}
+	return Use{u.Segments + o.Segments, u.Mounted + o.Mounted, u.KeyBytes + o.KeyBytes, u.Claimed + o.Claimed}
 }
 
 // objectBytes is about what an object takes of this process's memory, apart from its key.

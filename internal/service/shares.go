@@ -92,18 +92,34 @@ func (m *Master) admitKeys(op string, p PutRequest, items []PutItem) error {
 
 // admitSegments refuses more segments to a peer that has too many, or too much memory in them.
 func (m *Master) admitSegments(ctx context.Context, changes []*metadata.Mount) error {
-	peer, mounted := callerOf(ctx).Peer, int64(0)
+	peer, mounted, fresh := callerOf(ctx).Peer, int64(0), int64(0)
 	for _, e := range changes {
-		mounted += metadata.MountedMiB(e.Spec)
+		if mounted += metadata.MountedMiB(e.Spec); !m.Store.HasClaims(e.Spec.Endpoint) {
+			fresh++
+		}
 	}
 	all, own := m.Store.Use(peer)
 	text := cmp.Or(
 		m.Shares.Segments.Refuse(peer, all.Segments, own.Segments, int64(len(changes))),
-		m.Shares.Mounted.Refuse(peer, all.Mounted, own.Mounted, mounted))
+		m.Shares.Mounted.Refuse(peer, all.Mounted, own.Mounted, mounted),
+		m.admitEndpoints(peer, all, own, fresh))
 	if text != "" {
 		return errs.New(errs.Unavailable, "MountSegment", "%s", text)
 	}
 	return nil
+}
+
+// admitEndpoints says why a peer may mount nothing at so many endpoints without claims; nothing
+// if it may. What is unmounted leaves claims, so a peer that mounts and unmounts at one endpoint
+// after the other would fill the memory: both count together.
+func (m *Master) admitEndpoints(peer string, all, own metadata.Use, fresh int64) string {
+	rule := m.Shares.Segments
+	rule.What = "segments, with the endpoints where unmounted memory may still be in use,"
+	text := rule.Refuse(peer, all.Segments+all.Claimed, own.Segments+own.Claimed, fresh)
+	if text == "" {
+		return ""
+	}
+	return text + "; or mount at one of these endpoints, or again when leases and reservations there have ended"
 }
 
 // An occupiedError refuses a mount where a client lends memory that is alive.

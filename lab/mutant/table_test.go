@@ -49,7 +49,8 @@ func testControls() []testControl {
 		{"promote", "^TestAnElectedNodeWithASilentWatch$", "silent-watch"},
 		{"promote", "^TestATermThatEtcdRefuses$", "vain-elections"},
 		{"promote", "^TestALoneMasterUnderAnotherID$/^with_no_list_of_nodes$", "former-id"},
-		{"metadata", "^TestClaimsOfManyEndpoints$", "claimed-endpoints"},
+		{"internal/service", "^TestClaimedEndpointsAreShared$", "claimed-endpoints"},
 		{"internal/service", "^TestTransfersMakeRoomInTheQuota$", "spared-objects"},
+		{"internal/etcd/etcdserver", "^TestCopyOfAMember$", "copied-member"},
 	}
 }

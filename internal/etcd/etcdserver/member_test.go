@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -120,5 +121,67 @@ func TestLoneServerBecomesAMember(t *testing.T) {
 	list, err := c.MemberList(t.Context())
 	if want := etcdserver.PeerURL(member.Member.PeerAddr, etcdserver.TLS{}); err != nil || len(list.Members) != 1 || list.Members[0].PeerURLs[0] != want {
 		t.Errorf("got %v, %v; want one member at %s", list, err, want)
+	}
+}
+
+// A copy of a running member's directory does not take its place: it would be the same member
+// for raft. Once that member is gone it may move, and then the first directory is the copy.
+func TestCopyOfAMember(t *testing.T) {
+	first, second := one(t, "a"), one(t, "b")
+	first.Member.Founds = true
+	first.Configure = func(c *embed.Config) {
+		c.UnsafeNoFsync = true
+		c.StrictReconfigCheck = false // which asks for connections that are 5 s old
+	}
+	a := start(t, first)
+	client := dial(t, a.Endpoints()...)
+	awaitVersion(t, etcdserver.PeerURL(first.Member.PeerAddr, etcdserver.TLS{}))
+	url := etcdserver.PeerURL(second.Member.PeerAddr, etcdserver.TLS{})
+	if _, err := client.MemberAddAsLearner(t.Context(), []string{url}); err != nil {
+		t.Fatal(err)
+	}
+	second.Member.InitialCluster = "a=" + etcdserver.PeerURL(first.Member.PeerAddr, etcdserver.TLS{}) + ",b=" + url
+	closed(t, joined(t, second))
+	copied := copyOf(t, second)
+	b := joined(t, second)
+	if c, err := etcdserver.Launch(copied); err == nil || !strings.Contains(err.Error(), "start with an empty directory") {
+		t.Fatalf("got %v, %v for a copy of what a running member has, want what to do", c, err)
+	}
+	closed(t, b)
+	moved := copyOf(t, second)
+	c := joined(t, moved)
+	defer closed(t, c)
+	if s, err := etcdserver.Launch(second); err == nil || !strings.Contains(err.Error(), etcdserver.PeerURL(moved.Member.PeerAddr, etcdserver.TLS{})) {
+		t.Errorf("got %v, %v for what a member had before it moved, want where it is now", s, err)
+	}
+}
+
+// copyOf returns the settings of a member with a copy of the data of another one.
+func copyOf(t *testing.T, other etcdserver.Settings) etcdserver.Settings {
+	t.Helper()
+	s := one(t, "b2")
+	if err := os.CopyFS(s.DataDir, os.DirFS(other.DataDir)); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// joined starts a member, and returns when it votes.
+func joined(t *testing.T, settings etcdserver.Settings) *etcdserver.Server {
+	t.Helper()
+	s, err := etcdserver.Launch(settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Join(t.Context()); err != nil {
+		t.Fatal(err, s.Close())
+	}
+	return s
+}
+
+func closed(t *testing.T, s *etcdserver.Server) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Error(err)
 	}
 }

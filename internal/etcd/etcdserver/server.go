@@ -80,7 +80,11 @@ func Launch(settings Settings) (*Server, error) {
 		errc:       make(chan error, 1),
 	}
 	s.closeOnce = sync.OnceValue(s.close)
-	if err := s.launch(); err != nil {
+	err = s.checkCopied(context.Background())
+	if err == nil {
+		err = s.launch()
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("embedded etcd: %w", err), unlock())
 	}
 	s.watching.Go(s.watch)
