@@ -97,7 +97,7 @@ func (a *App) askToJoin(ctx context.Context, others *peers, address, peerURL str
 	ctx, cancel := context.WithTimeout(rpc.WithJoinToken(ctx, token), joinTimeout)
 	defer cancel()
 	resp, err := ask(others, address, func(c pb.AdminServiceClient) (*pb.AddMemberResponse, error) {
-		return c.AddMember(ctx, &pb.AddMemberRequest{Name: a.cfg.Node.ID, PeerUrl: peerURL})
+		return c.AddMember(ctx, &pb.AddMemberRequest{Name: a.cfg.Node.ID, PeerUrl: peerURL, ClusterId: a.cfg.HA.ClusterID})
 	})
 	return resp.GetInitialCluster(), err
 }

@@ -117,6 +117,12 @@ func WithJoinToken(ctx context.Context, token string) context.Context {
 }
 
 func (s *adminService) AddMember(ctx context.Context, r *pb.AddMemberRequest) (*pb.AddMemberResponse, error) {
+	// Before anything is added: the joining node itself can check only what it is answered.
+	if its := r.GetClusterId(); its != "" {
+		if err := checkCluster(s.ClusterID, its, r.GetName()); err != nil {
+			return nil, err
+		}
+	}
 	token := ""
 	if values := grpcmd.ValueFromIncomingContext(ctx, joinToken); len(values) > 0 {
 		token = values[0]

@@ -44,6 +44,11 @@ func TestAddMember(t *testing.T) {
 	if want := "c=http://c:1/secret"; err != nil || got.GetInitialCluster() != want {
 		t.Errorf("got %v, %v; want %s", got, err, want)
 	}
+	if got, err = n.ops.AddMember(t.Context(), &pb.AddMemberRequest{Name: "c", PeerUrl: "http://c:1", ClusterId: cluster}); err != nil {
+		t.Errorf("got %v, %v for a node of this cluster", got, err)
+	}
+	_, err = n.ops.AddMember(t.Context(), &pb.AddMemberRequest{Name: "c", PeerUrl: "http://c:1", ClusterId: "mistyped"})
+	wantKind(t, "a node of another cluster joins", err, errs.InvalidParams)
 	if _, err = n.ops.RemoveMember(t.Context(), &pb.RemoveMemberRequest{Name: "c"}); err == nil {
 		t.Error("a node that runs was removed")
 	}

@@ -111,11 +111,20 @@ func (p *hostPlaces) take(ctx context.Context) (giveBack func(), err error) {
 	return func() { p.taken.GiveBack(host, 1) }, nil
 }
 
+// checkCluster refuses a node of another cluster.
+func checkCluster(own, its, node string) error {
+	if own == its {
+		return nil
+	}
+	return errs.New(errs.InvalidParams, "", "this node belongs to cluster %q, node %.64q asks for cluster %.64q: give both the same --cluster_id, or let them have different addresses",
+		own, node, its)
+}
+
 func (s *snapshotService) check(r *pb.StreamSnapshotRequest) error {
+	if err := checkCluster(s.ClusterID, r.GetClusterId(), r.GetNodeId()); err != nil {
+		return err
+	}
 	switch {
-	case r.GetClusterId() != s.ClusterID:
-		return errs.New(errs.InvalidParams, "", "this node belongs to cluster %q, node %.64q asks for cluster %.64q: give both the same --cluster_id, or let them have different addresses",
-			s.ClusterID, r.GetNodeId(), r.GetClusterId())
 	case !slices.Contains(r.GetFormats(), SnapshotFormat):
 		const shown = 16 // of a list that has any length
 		return errs.New(errs.InvalidVersion, "", "this node sends snapshots of format %d, node %.64q reads %v: upgrade the older one",

@@ -1002,7 +1002,9 @@ type AddMemberRequest struct {
 	// The name of the node, which becomes that of the member.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// URL at which the other members will reach it.
-	PeerUrl       string `protobuf:"bytes,2,opt,name=peer_url,json=peerUrl,proto3" json:"peer_url,omitempty"`
+	PeerUrl string `protobuf:"bytes,2,opt,name=peer_url,json=peerUrl,proto3" json:"peer_url,omitempty"`
+	// The cluster id of the node; must be that of this one. Empty from an older node.
+	ClusterId     string `protobuf:"bytes,3,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1047,6 +1049,13 @@ func (x *AddMemberRequest) GetName() string {
 func (x *AddMemberRequest) GetPeerUrl() string {
 	if x != nil {
 		return x.PeerUrl
+	}
+	return ""
+}
+
+func (x *AddMemberRequest) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
 	}
 	return ""
 }
@@ -3632,10 +3641,12 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1d\n" +
 	"\n" +
 	"etcd_bytes\x18\x03 \x01(\x04R\tetcdBytes\x12(\n" +
-	"\x10etcd_quota_bytes\x18\x04 \x01(\x04R\x0eetcdQuotaBytes\"A\n" +
+	"\x10etcd_quota_bytes\x18\x04 \x01(\x04R\x0eetcdQuotaBytes\"`\n" +
 	"\x10AddMemberRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
-	"\bpeer_url\x18\x02 \x01(\tR\apeerUrl\"s\n" +
+	"\bpeer_url\x18\x02 \x01(\tR\apeerUrl\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x03 \x01(\tR\tclusterId\"s\n" +
 	"\x11AddMemberResponse\x125\n" +
 	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\x12'\n" +
 	"\x0finitial_cluster\x18\x02 \x01(\tR\x0einitialCluster\"C\n" +

@@ -120,8 +120,8 @@ type AdminServiceClient interface {
 	// Errors: ILLEGAL_CLIENT without that secret; UNAVAILABLE_IN_CURRENT_STATUS
 	// while another node joins, while a majority of the members is away, or if a
 	// member already has that name or address (see RemoveMember);
-	// INVALID_PARAMS for an address that others cannot dial; NOT_SUPPORTED if the
-	// nodes do not run etcd themselves.
+	// INVALID_PARAMS for an address that others cannot dial, or for another cluster
+	// id; NOT_SUPPORTED if the nodes do not run etcd themselves.
 	AddMember(ctx context.Context, in *AddMemberRequest, opts ...grpc.CallOption) (*AddMemberResponse, error)
 	// RemoveMember removes a member of that etcd cluster whose node is gone or has lost
 	// its data. With replace, the member stays until its node joins again with an
@@ -469,8 +469,8 @@ type AdminServiceServer interface {
 	// Errors: ILLEGAL_CLIENT without that secret; UNAVAILABLE_IN_CURRENT_STATUS
 	// while another node joins, while a majority of the members is away, or if a
 	// member already has that name or address (see RemoveMember);
-	// INVALID_PARAMS for an address that others cannot dial; NOT_SUPPORTED if the
-	// nodes do not run etcd themselves.
+	// INVALID_PARAMS for an address that others cannot dial, or for another cluster
+	// id; NOT_SUPPORTED if the nodes do not run etcd themselves.
 	AddMember(context.Context, *AddMemberRequest) (*AddMemberResponse, error)
 	// RemoveMember removes a member of that etcd cluster whose node is gone or has lost
 	// its data. With replace, the member stays until its node joins again with an
