@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -105,4 +107,33 @@ func TestTheJournalsBoundOutweighsAnAbsentNode(t *testing.T) {
 	if loads := b.Status().Loads; len(loads) == 0 {
 		t.Error("b loaded no snapshot, although the journal does not go on from its file")
 	}
+}
+
+// While no state can be saved, the journal is cut behind the newest file all the same: status
+// says that the node could not be restored from it. With space again it can.
+func TestAFileThatTheJournalLeavesBehind(t *testing.T) {
+	t.Parallel()
+	w := newCluster(t, etcdtest.Start(t))
+	dir := filepath.Join(t.TempDir(), "state")
+	a := w.start("a", stateIn(dir, 100*time.Millisecond), func(c *promote.Config) { c.MaxJournalBytes, c.EventsTTL = 256<<10, time.Hour })
+	w.serving(a).mount()
+	w.saved(a)
+	waitFor(t, "a file that the journal continues", func() bool { return a.Status().Saving.Restorable })
+	if err := os.Rename(dir, dir+".away"); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	waitFor(t, "that the file is of no use any more", func() bool {
+		a.put(keys(fmt.Sprint(strings.Repeat("k", 2000), n, "/"), 10)...)
+		n++
+		s := a.Status().Saving
+		return s.Fault != nil && !s.Restorable
+	})
+	if err := os.Rename(dir+".away", dir); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "another file that the journal continues", func() bool {
+		s := a.Status().Saving
+		return s.Fault == nil && s.Restorable
+	})
 }

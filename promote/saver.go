@@ -275,27 +275,40 @@ func (s *saver) run(ctx context.Context) {
 // due reports whether a state is to be saved now.
 func (s *saver) due(ctx context.Context, of *statefile.Source) bool {
 	n, at := s.node, of.At()
+	leads := s.follows(ctx, at)
 	s.mu.Lock()
-	saved, since, pause, same := s.at, s.since, s.pause, s.there && s.store == of.Store
-	over := s.overUnread(at)
-	s.mu.Unlock()
+	defer s.mu.Unlock()
 	now := n.Clock()
 	switch {
-	case now < pause, over:
+	case now < s.pause, s.overUnread(at):
 		return false
-	case !same, saved.Head.History != at.Head.History, journal.HistoryBytes(saved, at) >= n.MaxJournalBytes/savedShare:
+	case !s.there, s.store != of.Store, s.at.Head.History != at.Head.History, journal.HistoryBytes(s.at, at) >= n.MaxJournalBytes/savedShare:
 		return true
-	case now-since >= n.StateSaveInterval && at.Head.Bytes != saved.Head.Bytes, now-since >= idleSaves*n.StateSaveInterval:
+	case now-s.since >= n.StateSaveInterval && at.Head.Bytes != s.at.Head.Bytes, now-s.since >= idleSaves*n.StateSaveInterval:
 		return true
 	}
-	leads, err := s.leadsOn(ctx, saved, at)
-	if err != nil {
-		return false
+	return !leads && s.at != at // a journal that is lost does not go on from a newer file either
+}
+
+// follows notes whether the journal goes on from the newest file to a position: status and a
+// metric show it, also while no newer file can be written. It stays as it was while etcd does
+// not answer.
+func (s *saver) follows(ctx context.Context, at journal.Cursor) bool {
+	s.mu.Lock()
+	saved, leads := s.at, s.there && s.at.Head.History == at.Head.History
+	s.mu.Unlock()
+	if leads {
+		var err error
+		if leads, err = s.leadsOn(ctx, saved, at); err != nil {
+			return true
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.followed = leads
-	return !leads && saved != at // a journal that is lost does not go on from a newer file either
+	if s.at == saved { // else another file was written meanwhile
+		s.followed = leads
+	}
+	return leads
 }
 
 // overUnread reports whether a state with nothing in it would become the newest file,
