@@ -60,7 +60,7 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 		return nil, cmp.Or(squatted, n.silence.look(n.Clock(), l, view, s.pause))
 	}
 	if n.Clock() < n.again.at {
-		return nil, nil // its last election led to nothing: another node may have more luck
+		return nil, n.again.why // another node may have more luck
 	}
 	if f.Lost().Err != nil { // with a state that the head does not continue, no node stands for election
 		return n.refound(ctx, f, s)

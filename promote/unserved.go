@@ -16,16 +16,22 @@ import (
 type again struct {
 	retry backoff.ExponentialBackOff
 	at    time.Duration // by the clock
+	why   error         // what ended the last one
 }
 
-// lastStandPause is the longest pause between two elections of this node that lead to nothing.
-const lastStandPause = 30 * time.Second
+// refusedPause is the longest pause after an election whose term etcd has refused. After a
+// failure that passes, such as etcd's silence, it is one SessionTTL: this may be the only
+// node that can take over.
+const refusedPause = 30 * time.Second
 
 // unserved notes why an election of this node led to no term that served.
 func (n *Node) unserved(why error) {
-	n.again.retry.InitialInterval, n.again.retry.Multiplier, n.again.retry.MaxInterval = n.SessionTTL/10, 2, lastStandPause
+	n.again.retry.InitialInterval, n.again.retry.Multiplier, n.again.retry.MaxInterval = n.SessionTTL/10, 2, n.SessionTTL
+	if (facts{refused: why}).refusal() != nil {
+		n.again.retry.MaxInterval = max(n.SessionTTL, refusedPause)
+	}
 	pause := journal.Jitter(n.again.retry.NextBackOff(), n.Random)
-	n.again.at = n.Clock() + pause
+	n.again.at, n.again.why = n.Clock()+pause, why
 	n.mu.Lock()
 	n.ended, n.refused = why, why
 	n.mu.Unlock()
