@@ -295,3 +295,23 @@ func TestDrainIsCancelled(t *testing.T) {
 		}
 	})
 }
+
+// Where a host fetches no tasks, a job that was to be cancelled is so when its moves have failed,
+// and the rest of its objects is not tried.
+func TestDrainOfASilentHostIsCancelled(t *testing.T) {
+	draining(t, func(t *testing.T, f *fixture) {
+		for i := range 10 {
+			f.putOn(t, "x", fmt.Sprint(i))
+		}
+		id, err := f.CreateDrainJob(t.Context(), metadata.Drain{Segments: []string{"x"}, Targets: []string{"y"}, Concurrency: 4})
+		want(t, "CreateDrainJob", err, errs.OK)
+		time.Sleep(1500 * time.Millisecond)
+		want(t, "CancelDrainJob during moves", f.CancelDrainJob(t.Context(), id), errs.Unavailable)
+		f.p.Pass(metadata.TaskTimeout + time.Second)
+		time.Sleep(3 * time.Second)
+		d := f.drainJob(t, id)
+		if status, err := f.SegmentStatus(t.Context(), "x"); d.Status != metadata.DrainCanceled || d.Active != 0 || err != nil || status != metadata.SegmentOK {
+			t.Errorf("got %+v, the segment is %v, %v; want the job cancelled, and that the segment takes objects", d, status, err)
+		}
+	})
+}
