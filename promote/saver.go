@@ -28,7 +28,7 @@ type saver struct {
 	files  chan struct{}  // has an element while a state file is written or read
 	notes  chan struct{}  // has an element while what the node remembers is written
 	memory chan []byte    // what is to be remembered next
-	trail  trail          // for leadsOn alone
+	trail  trail          // for follows alone
 
 	mu       sync.Mutex      // guards all below
 	kept     []byte          // what is remembered
@@ -288,27 +288,6 @@ func (s *saver) due(ctx context.Context, of *statefile.Source) bool {
 		return true
 	}
 	return !leads && s.at != at // a journal that is lost does not go on from a newer file either
-}
-
-// follows notes whether the journal goes on from the newest file to a position: status and a
-// metric show it, also while no newer file can be written. It stays as it was while etcd does
-// not answer.
-func (s *saver) follows(ctx context.Context, at journal.Cursor) bool {
-	s.mu.Lock()
-	saved, leads := s.at, s.there && s.at.Head.History == at.Head.History
-	s.mu.Unlock()
-	if leads {
-		var err error
-		if leads, err = s.leadsOn(ctx, saved, at); err != nil {
-			return true
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.at == saved { // else another file was written meanwhile
-		s.followed = leads
-	}
-	return leads
 }
 
 // overUnread reports whether a state with nothing in it would become the newest file,

@@ -18,8 +18,29 @@ type trail struct {
 	first metadata.Seq
 }
 
+// follows notes whether the journal goes on from the newest file to a position: status and a
+// metric show it, also while no newer file can be written. It stays as it was while etcd does
+// not answer.
+func (s *saver) follows(ctx context.Context, at journal.Cursor) bool {
+	s.mu.Lock()
+	saved, leads := s.at, s.there && s.at.Head.History == at.Head.History
+	s.mu.Unlock()
+	if leads {
+		var err error
+		if leads, err = s.leadsOn(ctx, saved, at); err != nil {
+			return true
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.at == saved { // else another file was written meanwhile
+		s.followed = leads
+	}
+	return leads
+}
+
 // leadsOn reports whether the journal goes on from a file to where it stands: by etcd's history,
-// or by the records. It is for due alone.
+// or by the records. It is for follows alone.
 func (s *saver) leadsOn(ctx context.Context, saved, at journal.Cursor) (bool, error) {
 	reader := s.node.reader()
 	why, err := reader.Continues(ctx, saved)
