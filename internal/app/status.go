@@ -116,7 +116,7 @@ func (n *clusterNode) allWarnings(st *pb.StatusResponse, s promote.Status, v vie
 	if s.MountsHeldFor > n.app.params().HoldTime() {
 		list = append(list, fmt.Sprintf("mounted memory is given out only in %v, and so is memory that is freed, since writers that began before the empty start, "+
 			"or before the journal was founded anew, may still write to it: puts may find no memory until then; "+
-			"an operator who knows that there are none says so with an empty start: masterctl start-empty --yes --no-writers, or the setting --no-writers",
+			"an empty start that is told that there are none (--no-writers) does not wait",
 			s.MountsHeldFor.Round(time.Second)))
 	}
 	list = append(list, n.warnings(st, v.nodesErr == nil)...)

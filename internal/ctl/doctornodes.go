@@ -118,9 +118,10 @@ func (d *diagnosis) checkNode(n *node, figures scrape, failure error) {
 	if d.addHTTP(n, failure); failure != nil || n.status.GetJournal() == nil {
 		return
 	}
-	if differ := figures.sum("understudy_settings_differ"); differ > 0 {
+	switch differ := figures.sum("understudy_settings_differ"); {
+	case differ > 0:
 		d.add("settings", warns, "give all nodes the same: masterctl status names them", "%v of %s are not those of the primary", differ, n.id)
-	} else {
+	case d.Serves: // without a primary there is nothing to compare them with
 		d.add("settings", fine, "", "those of %s agree with the primary's", n.id)
 	}
 	if wrong := figures.sum("understudy_digest_mismatches_total") + figures.sum("understudy_lease_differences_total"); wrong > 0 {
@@ -146,6 +147,10 @@ func (d *diagnosis) checkMemory(all nodes) {
 	const much, nearlyAll = 0.25, 0.98
 	state := all.best().status.GetState()
 	capacity := float64(state.GetCapacityBytes())
+	if capacity == 0 && state.GetSegments() > 0 {
+		d.add("memory", warns, "wait for the drain, or end it: masterctl segments shows which", "no mounted memory takes puts: all of it is being drained")
+		return
+	}
 	if capacity == 0 {
 		d.add("memory", warns, "start the clients that mount it", "no memory is mounted, so nothing can be put")
 		return

@@ -215,7 +215,10 @@ func statusTable(w io.Writer, s *statusResult) {
 	t.End()
 	if s.Leader == nil {
 		fmt.Fprintln(w, "\n"+cli.Bad("No node serves."))
-		if len(s.Obstacles) == 0 {
+		switch answers := slices.ContainsFunc(s.Nodes, func(n nodeResult) bool { return n.Error == "" }); {
+		case !answers:
+			fmt.Fprintln(w, "No node answers as one of this cluster: see above what came back from each.")
+		case len(s.Obstacles) == 0:
 			fmt.Fprintln(w, "No node says why yet: if the primary has just died, another one takes over within seconds. Look again then.")
 		}
 	}
