@@ -58,7 +58,11 @@ func Command(name string, role promote.Role) *cobra.Command {
 				stop() // from here on a signal has its default effect
 			})()
 			err = a.Run(ctx)
-			log.Info().Err(err).Msg("stopped")
+			level := zerolog.InfoLevel
+			if err != nil {
+				level = zerolog.ErrorLevel
+			}
+			log.WithLevel(level).Err(err).Msg("stopped")
 			return err
 		},
 	}

@@ -28,7 +28,7 @@ see their help.`
 
 // Command returns the command of the program.
 func Command() *cobra.Command {
-	root := &cobra.Command{Use: "masterctl", Short: "Look at a cluster of Understudy masters, and change it", Long: about}
+	root := &cobra.Command{Use: "masterctl", Short: "Look at a cluster of Understudy masters, and change it", Long: about, Version: cli.Version()}
 	f := Program(root)
 	add := func(id, title string, commands ...*cobra.Command) {
 		root.AddGroup(&cobra.Group{ID: id, Title: title})

@@ -102,21 +102,22 @@ func nodeAddress(s string) (string, error) {
 	}
 	host := strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")
 	if host == "" || net.ParseIP(host) == nil && strings.ContainsAny(host, ":/[] \t") {
-		return "", fmt.Errorf("%q must be host or host:port, such as %s", s, defaultAddress)
+		return "", fmt.Errorf("%q must be host or host:port, with a port from 1 to 65535, such as %s", s, defaultAddress)
 	}
 	return net.JoinHostPort(host, strconv.Itoa(pb.DefaultPort)), nil
 }
 
 func endpoint(s string) (string, error) {
 	if !isHostPort(strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(s, "http://"), "https://"), "/")) {
-		return "", fmt.Errorf("%q must be host:port or http(s)://host:port, such as 127.0.0.1:2379", s)
+		return "", fmt.Errorf("%q must be host:port or http(s)://host:port, with a port from 1 to 65535, such as 127.0.0.1:2379", s)
 	}
 	return s, nil
 }
 
 func isHostPort(s string) bool {
 	host, port, err := net.SplitHostPort(s)
-	return err == nil && host != "" && port != ""
+	n, err2 := strconv.ParseUint(port, 10, 16)
+	return err == nil && err2 == nil && host != "" && n > 0
 }
 
 // environment takes values from the environment for flags that are not given. If flags name

@@ -31,6 +31,7 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"status", "--protocol=mooncake"}, []string{"error: the survey of the nodes needs gRPC; leave out --protocol=mooncake"}},
 		{[]string{"status", "true"}, []string{`unexpected argument "true"`, "--name=value"}},
 		{[]string{"get", "k", "--address", "no:where:1"}, []string{`"no:where:1" must be host or host:port`}},
+		{[]string{"get", "k", "--address", "a:99999"}, []string{`"a:99999" must be host or host:port, with a port from 1 to 65535`}},
 		{[]string{"get", "k", "--etcd_endpoints", "http://a"}, []string{`"http://a" must be host:port`}},
 		{[]string{"get", "k", "--timeout", "0s"}, []string{"--timeout is 0s"}},
 		{[]string{"get", "k", "-o", "xml"}, []string{"table, json or yaml"}},
@@ -104,6 +105,7 @@ func TestHelp(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	run(t, "version").Want(t, cli.StatusOK, "contract revision 1")
+	run(t, "--version").Want(t, cli.StatusOK, "masterctl version")
 	if v := clitest.Decode[versionResult](t, run(t, "version", "-o", "json")); v.Contract != 1 || v.Go == "" || v.Version == "" {
 		t.Errorf("got %+v; want contract 1, and versions", v)
 	}
