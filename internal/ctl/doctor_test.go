@@ -207,3 +207,14 @@ func encoded(t *testing.T, v any) []byte {
 	}
 	return text
 }
+
+// An etcd before 3.5 is a reason for a warning.
+func TestOldEtcd(t *testing.T) {
+	for version, want := range map[string]string{"3.4.30": warns, "2.3.8": warns, "3.5.0": fine, "3.10.1": fine, "4.0.0": fine} {
+		d := &diagnosis{}
+		d.checkEtcdVersion(version)
+		if x := d.Findings[0]; x.Verdict != want {
+			t.Errorf("etcd %s: got %+v, want %s", version, x, want)
+		}
+	}
+}

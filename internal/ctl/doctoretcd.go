@@ -58,7 +58,7 @@ func (f *Flags) checkEtcd(ctx context.Context, d *diagnosis, all nodes, keep lim
 	if len(versions) > 1 {
 		d.add("etcd version", warns, "end the upgrade of etcd", "its members have different ones: %s", strings.Join(versions, ", "))
 	} else {
-		d.add("etcd version", fine, "", "%s", versions[0])
+		d.checkEtcdVersion(versions[0])
 	}
 	d.checkAlarms(ctx, c)
 	d.checkLatency(ctx, c, journal.NewLayout(f.prefix, f.clusterID), keep)
@@ -87,6 +87,16 @@ func (f *Flags) vouches(all nodes, endpoint string) *node {
 		}
 	}
 	return nil
+}
+
+// checkEtcdVersion warns of an etcd that is older than those that nodes are tested with.
+func (d *diagnosis) checkEtcdVersion(version string) {
+	var major, minor int
+	if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); n == 2 && (major < 3 || major == 3 && minor < 5) {
+		d.add("etcd version", warns, "upgrade etcd to 3.5 or later", "%s is older than what nodes are tested with", version)
+		return
+	}
+	d.add("etcd version", fine, "", "%s", version)
 }
 
 // checkMember checks the answer of one member, and returns its version. by is a node that
