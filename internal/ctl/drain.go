@@ -36,7 +36,7 @@ func (f *Flags) drainCommand() *cobra.Command {
 	cli.Group(cmd,
 		f.drainStartCommand("start NAME...", "Begin a drain job, as drain NAME does"), f.drainListCommand(),
 		f.drainJobCommand("status JOB", "Print how far a drain job is", http.MethodGet, "/query", ""),
-		f.drainJobCommand("cancel JOB", "End a drain job that moves nothing just now; its segments take objects again", http.MethodPost, "/cancel", "CANCELED"))
+		f.drainJobCommand("cancel JOB", "End a drain job of which no host moves an object just now; its segments take objects again", http.MethodPost, "/cancel", "CANCELED"))
 	cmd.RunE, cmd.Args = begin, cli.Arguments(1, -1, "at least one NAME of a segment, or start, list, status or cancel")
 	return cmd
 }

@@ -38,9 +38,8 @@ type drains struct {
 type drainProgress struct {
 	moving   map[metadata.TaskID]unit // tasks that this primary has created
 	failures map[unit]int
-	blocked  int  // objects that could not be moved in the last round; guarded by drains.mu
-	unwanted bool // a cancel was refused since objects were being moved; guarded by drains.mu
-	empty    int  // rounds, one after the other, in which no object was there
+	blocked  int // objects that could not be moved in the last round; guarded by drains.mu
+	empty    int // rounds, one after the other, in which no object was there
 	round    drainRound
 }
 
@@ -72,21 +71,6 @@ func (d *drains) blocked(id metadata.TaskID) int {
 		return p.blocked
 	}
 	return 0
-}
-
-// refuse notes that a job was not cancelled since objects were being moved.
-func (d *drains) refuse(id metadata.TaskID) {
-	p := d.of(id)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	p.unwanted = true
-}
-
-// isUnwanted reports whether a job should end: its cancel was refused, and a move has failed.
-func (d *drains) isUnwanted(p *drainProgress) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return p.unwanted && len(p.failures) > 0
 }
 
 // Decimal writes an id as upstream's HTTP API does: two numbers.
@@ -128,22 +112,32 @@ func (m *Master) QueryDrainJob(ctx context.Context, id metadata.TaskID) (DrainIn
 	return DrainInfo{}, m.fenced(ctx, errs.JobNotFound)
 }
 
-// CancelDrainJob ends a drain job; its segments take objects again. Errors:
-// JobNotFound, Unavailable if the job has ended, or while objects are moved. After that,
-// the job ends if a move fails: a host that fetches no tasks would keep it from being
-// cancelled for ever.
+// CancelDrainJob ends a drain job; its segments take objects again. Moves that no host has
+// fetched are given up. Errors: JobNotFound, Unavailable if the job has ended, or while hosts
+// move objects.
 func (m *Master) CancelDrainJob(ctx context.Context, id metadata.TaskID) error {
+	const op = "CancelDrainJob"
 	return m.withTasks(ctx, func(ctx context.Context) error {
 		info, err := m.QueryDrainJob(ctx, id)
-		switch {
-		case err != nil:
+		if err != nil {
 			return err
-		case info.Status != metadata.DrainRunning:
-			return errs.New(errs.Unavailable, "CancelDrainJob", "the job has ended: it is %v", info.Status)
-		case info.Active > 0:
-			m.drains.refuse(id)
-			return errs.New(errs.Unavailable, "CancelDrainJob", "%d objects are being moved: try again when that has ended; "+
-				"if a move fails, as where a host fetches no tasks, the job begins no others and is cancelled", info.Active)
+		}
+		if info.Status != metadata.DrainRunning {
+			return errs.New(errs.Unavailable, op, "the job has ended: it is %v", info.Status)
+		}
+		moves := m.Store.OpenMoves(&info.Drain)
+		fetched := slices.DeleteFunc(slices.Clone(moves), func(t metadata.Task) bool { return t.Status == metadata.TaskPending })
+		if len(fetched) > 0 {
+			return errs.New(errs.Unavailable, op, "%d objects are being moved; try again when that has ended, or has failed, %v after a host has fetched it", len(fetched), metadata.TaskTimeout)
+		}
+		for some := range slices.Chunk(moves, drainMoves) {
+			e := &metadata.SetTasks{Status: metadata.TaskFailed, Message: "drain job canceled"}
+			for _, t := range some {
+				e.IDs = append(e.IDs, t.ID)
+			}
+			if err := commitOne(ctx, m, 32<<10, func() (*metadata.SetTasks, error) { return e, nil }); err != nil {
+				return err
+			}
 		}
 		return m.endDrain(ctx, info.Drain, metadata.DrainCanceled, "Drain job canceled")
 	})
@@ -196,14 +190,6 @@ func (m *Master) driveDrains(ctx context.Context, log zerolog.Logger) {
 func (m *Master) driveOne(ctx context.Context, d metadata.Drain, segments []metadata.SegmentStats, looks int) error {
 	p := m.drains.of(d.ID)
 	active := m.openMoves(&d, p)
-	if m.drains.isUnwanted(p) {
-		if len(active) > 0 {
-			return nil
-		}
-		return m.withTasks(ctx, func(ctx context.Context) error {
-			return m.endDrain(ctx, d, metadata.DrainCanceled, "Drain job canceled")
-		})
-	}
 	moves, err := m.pickMoves(ctx, &d, p, active, drainTargets(&d, segments), looks)
 	if err != nil {
 		return err
