@@ -3,12 +3,16 @@ package etcdserver_test
 import (
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 
 	"github.com/understudy-store/understudy/etcdtest"
@@ -151,9 +155,112 @@ func TestCopyOfAMember(t *testing.T) {
 	moved := copyOf(t, second)
 	c := joined(t, moved)
 	defer closed(t, c)
+	awaitMember(t, client, etcdserver.PeerURL(moved.Member.PeerAddr, etcdserver.TLS{}))
 	if s, err := etcdserver.Launch(second); err == nil || !strings.Contains(err.Error(), etcdserver.PeerURL(moved.Member.PeerAddr, etcdserver.TLS{})) {
 		t.Errorf("got %v, %v for what a member had before it moved, want where it is now", s, err)
 	}
+}
+
+// Where a copy starts while no majority runs, and then the original does, the copy ends: it is
+// not where etcd has the member. So does a member that hung while a copy took its place.
+func TestTheCopyEndsBesideItsOriginal(t *testing.T) {
+	first, second := one(t, "a"), one(t, "b")
+	first.Member.Founds = true
+	first.Configure = func(c *embed.Config) {
+		c.UnsafeNoFsync = true
+		c.StrictReconfigCheck = false // which asks for connections that are 5 s old
+	}
+	a := start(t, first)
+	awaitVersion(t, etcdserver.PeerURL(first.Member.PeerAddr, etcdserver.TLS{}))
+	url := etcdserver.PeerURL(second.Member.PeerAddr, etcdserver.TLS{})
+	if _, err := dial(t, a.Endpoints()...).MemberAddAsLearner(t.Context(), []string{url}); err != nil {
+		t.Fatal(err)
+	}
+	second.Member.InitialCluster = "a=" + etcdserver.PeerURL(first.Member.PeerAddr, etcdserver.TLS{}) + ",b=" + url
+	closed(t, joined(t, second))
+	closed(t, a)
+	copied, err := etcdserver.Launch(copyOf(t, second)) // it waits for a
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer copied.Close()
+	b, err := etcdserver.Launch(second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closed(t, b)
+	if err := copied.Join(t.Context()); err == nil || !strings.Contains(err.Error(), "runs at "+url) {
+		t.Errorf("got %v, want that the copy ends beside its original", err)
+	}
+	a = joined(t, first)
+	defer closed(t, a)
+	if err := b.Join(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Where somebody listens at the address of a member and does not answer, its data are not used.
+func TestAMemberThatHangsIsNotReplaced(t *testing.T) {
+	first := one(t, "a")
+	first.Member.Founds = true
+	closed(t, joined(t, first))
+	hanging, err := net.Listen("tcp", first.Member.PeerAddr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hanging.Close()
+	moved := copyOf(t, first)
+	moved.Member.Founds = true
+	if s, err := etcdserver.Launch(moved); err == nil || !strings.Contains(err.Error(), "stop it first") {
+		t.Errorf("got %v, %v; want that the one that hangs is to be stopped", s, err)
+	}
+	if err := hanging.Close(); err != nil {
+		t.Fatal(err)
+	}
+	closed(t, joined(t, moved))
+}
+
+// awaitMember waits until etcd lists a member at a URL.
+func awaitMember(t *testing.T, client *clientv3.Client, url string) {
+	t.Helper()
+	for there := false; !there; {
+		list, err := client.MemberList(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		there = slices.ContainsFunc(list.Members, func(m *etcdserverpb.Member) bool { return slices.Contains(m.PeerURLs, url) })
+	}
+}
+
+// A member may move to an address at which another one was before, which has moved, too: that
+// one answers there, and is no copy.
+func TestMembersThatSwapAddresses(t *testing.T) {
+	first, second := one(t, "a"), one(t, "b")
+	first.Member.Founds = true
+	first.Configure = func(c *embed.Config) {
+		c.UnsafeNoFsync = true
+		c.StrictReconfigCheck = false // which asks for connections that are 5 s old
+	}
+	a := start(t, first)
+	awaitVersion(t, etcdserver.PeerURL(first.Member.PeerAddr, etcdserver.TLS{}))
+	url := etcdserver.PeerURL(second.Member.PeerAddr, etcdserver.TLS{})
+	if _, err := dial(t, a.Endpoints()...).MemberAddAsLearner(t.Context(), []string{url}); err != nil {
+		t.Fatal(err)
+	}
+	second.Member.InitialCluster = "a=" + etcdserver.PeerURL(first.Member.PeerAddr, etcdserver.TLS{}) + ",b=" + url
+	closed(t, joined(t, second))
+	closed(t, a)
+	first.Member.PeerAddr, second.Member.PeerAddr = second.Member.PeerAddr, etcdtest.UnusedAddress()
+	a, err := etcdserver.Launch(first) // it waits for b
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closed(t, a)
+	b, err := etcdserver.Launch(second)
+	if err != nil {
+		t.Fatalf("got %v where another member has the address from which this one moves", err)
+	}
+	defer closed(t, b)
 }
 
 // copyOf returns the settings of a member with a copy of the data of another one.

@@ -32,6 +32,10 @@ type Server struct {
 	direct   *directCalls
 	stale    chan string // yields once what raft found if the data are an old copy
 	hangs    atomic.Bool // set then: raft has ended, and the server would wait for it
+	copied   chan error  // yields once that the member runs at another address, too
+	joined   atomic.Bool // the member votes at its own address
+
+	stopLooking context.CancelFunc // nil for a lone server
 
 	// registered yields etcd's gRPC server when the member is ready and about
 	// to accept clients.
@@ -77,6 +81,7 @@ func Launch(settings Settings) (*Server, error) {
 		registered: make(chan *grpc.Server, 1),
 		closing:    make(chan struct{}),
 		stale:      make(chan string, 1),
+		copied:     make(chan error, 1),
 		errc:       make(chan error, 1),
 	}
 	s.closeOnce = sync.OnceValue(s.close)
@@ -88,6 +93,11 @@ func Launch(settings Settings) (*Server, error) {
 		return nil, errors.Join(fmt.Errorf("embedded etcd: %w", err), unlock())
 	}
 	s.watching.Go(s.watch)
+	if s.Member.Name != "" {
+		looking, stop := context.WithCancel(context.Background())
+		s.stopLooking = stop
+		s.watching.Go(func() { s.watchCopies(looking) })
+	}
 	if err := s.checkMembers(s.etcd.Server.Cluster().Members()); err != nil {
 		return nil, errors.Join(fmt.Errorf("embedded etcd: %w", err), s.Close())
 	}
@@ -180,6 +190,9 @@ func (s *Server) watch() {
 		return
 	case err = <-s.etcd.Err():
 	case <-s.etcd.Server.StopNotify():
+	case err = <-s.copied:
+		s.errc <- err
+		return
 	case found := <-s.stale:
 		s.errc <- fmt.Errorf("embedded etcd in %s no longer serves: its data are older than those that the other members know it to have had, as of a copy "+
 			"that was restored (%s): move this directory away, start the node with --join alone, and masterctl member replace --yes %s", s.DataDir, found, s.Member.Name)
@@ -211,6 +224,9 @@ func (s *Server) Close() error { return s.closeOnce() }
 func (s *Server) close() error {
 	s.muted.Store(true) // etcd reports each listener that is closed as an error
 	close(s.closing)
+	if s.stopLooking != nil {
+		s.stopLooking()
+	}
 	s.watching.Wait()
 	if s.hangs.Load() {
 		return nil
