@@ -179,7 +179,7 @@ func (tx *Tx) Claim(numbers []segment.Number, leases []Claim) {
 	}
 	for _, number := range numbers {
 		if p := s.segments[number]; p != nil {
-			leaving[p], peers[p.Endpoint] = true, p.peer
+			leaving[p], peers[p.Endpoint] = true, cmp.Or(peers[p.Endpoint], p.peer)
 			held[p.Endpoint] = slices.Grow(held[p.Endpoint], p.countWaiting()+1)
 			hold(p, p.Whole(), term.guardUntil)
 			p.eachWaiting(func(q quarantined) { hold(p, q.rng, q.until) })
@@ -198,7 +198,14 @@ func (tx *Tx) Claim(numbers []segment.Number, leases []Claim) {
 		}
 	}
 	for endpoint, list := range held { // in any order: endpoints have nothing in common
-		s.setClaims(endpoint, peers[endpoint], cover(flatten(append(list, s.claims.of(endpoint)...)), maxEndpointClaims))
+		if len(list) == 0 {
+			continue
+		}
+		peer := peers[endpoint]
+		if before := s.claims.at[endpoint]; before != nil {
+			peer, list = cmp.Or(before.peer, peer), append(list, before.list...)
+		}
+		s.setClaims(endpoint, peer, cover(flatten(list), maxEndpointClaims))
 	}
 }
 

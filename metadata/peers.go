@@ -10,7 +10,7 @@ import (
 // peers counts how much each peer has of what all peers share. A peer is whoever made a
 // change on this node: an address or an identity. None of this is part of the state. What
 // another node has decided counts for no peer, only in all, until its client pings or
-// puts something here.
+// puts something here; claims that it left count so until they end.
 type peers struct {
 	mu      sync.Mutex // taken last
 	all     Use

@@ -53,11 +53,14 @@ func (s *Store) Apply(c *Commit, answers []error) (Position, error) {
 	s.lastTime.Store(int64(c.Time))
 	for stream := LeaseRenewals; stream < StreamCount; stream++ {
 		for i, change := range c.Changes {
-			if change.Stream() != stream || !tx.allows(change) {
+			if change.Stream() != stream {
 				continue
 			}
 			tx.following = c.Changes[i+1:]
-			err := change.Apply(tx)
+			err := error(errs.InvalidVersion)
+			if tx.allows(change) {
+				err = change.Apply(tx)
+			}
 			if answers != nil {
 				answers[i] = err
 			}

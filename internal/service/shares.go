@@ -94,7 +94,8 @@ func (m *Master) admitKeys(op string, p PutRequest, items []PutItem) error {
 func (m *Master) admitSegments(ctx context.Context, changes []*metadata.Mount) error {
 	peer, mounted, fresh := callerOf(ctx).Peer, int64(0), int64(0)
 	for _, e := range changes {
-		if mounted += metadata.MountedMiB(e.Spec); !m.Store.HasClaims(e.Spec.Endpoint) {
+		mounted += metadata.MountedMiB(e.Spec)
+		if len(e.Replaces) == 0 && !m.Store.HasClaims(e.Spec.Endpoint) {
 			fresh++
 		}
 	}
@@ -111,8 +112,12 @@ func (m *Master) admitSegments(ctx context.Context, changes []*metadata.Mount) e
 
 // admitEndpoints says why a peer may mount nothing at so many endpoints without claims; nothing
 // if it may. What is unmounted leaves claims, so a peer that mounts and unmounts at one endpoint
-// after the other would fill the memory: both count together.
+// after the other would fill the memory: both count together. Who comes back to its own
+// endpoint is never refused for them.
 func (m *Master) admitEndpoints(peer string, all, own metadata.Use, fresh int64) string {
+	if fresh == 0 {
+		return ""
+	}
 	rule := m.Shares.Segments
 	rule.What = "segments, with the endpoints where unmounted memory may still be in use,"
 	text := rule.Refuse(peer, all.Segments+all.Claimed, own.Segments+own.Claimed, fresh)

@@ -139,6 +139,32 @@ func TestClaimedEndpointsAreShared(t *testing.T) {
 	})
 }
 
+// Hosts that restart come back to their endpoints, however much of its share their peer has.
+func TestClaimsKeepNoHostFromItsEndpoint(t *testing.T) {
+	f := newFixture(t, func(c *service.Master) {
+		c.Shares.Segments = share.Rule{What: "segments", Setting: "max-segments", Total: 16, Peer: 8, Few: 2}
+	})
+	mount := func(n byte, instance uint64) error {
+		s := lent(n, n, n)
+		s.Name = "h" + string(rune('a'+n))
+		s.Endpoint, s.Instance = s.Name+":1", instance
+		return f.MountSegment(service.From(t.Context(), service.Caller{Peer: "a"}), s)
+	}
+	for n := byte(10); n < 17; n++ {
+		want(t, "a mount", mount(n, 1), errs.OK)
+		put := start(n)
+		put.Config.Preferred = []string{"h" + string(rune('a'+n))}
+		_, err := f.PutStart(t.Context(), put, service.PutItem{Key: string(rune('a' + n)), Size: 100})
+		want(t, "a writer", err, errs.OK)
+	}
+	for n := byte(10); n < 17; n++ {
+		want(t, "a mount after a restart", mount(n, 2), errs.OK)
+	}
+	if all, own := f.Store.Use("a"); own.Segments != 7 || own.Claimed != 7 || all.Claimed != 7 {
+		t.Errorf("got %+v, and %+v of the peer; want 7 segments, and claims at 7 endpoints", all, own)
+	}
+}
+
 // So it has its share of the memory that can be mounted at all, however large it says that its
 // segments are: others can mount beside it.
 func TestMountedMemoryIsShared(t *testing.T) {
