@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -71,4 +72,10 @@ func SaveInTime(ctx context.Context, write func(wrote func()) error) error {
 	n.saver = newSaver(n)
 	of := &statefile.Source{At: func() journal.Cursor { return journal.Cursor{} }}
 	return n.saver.inTime(ctx, of, func(_ context.Context, of statefile.Source) error { return write(of.Wrote) })
+}
+
+// Unserved notes that an election of the node led nowhere, and returns for how long it pauses.
+func (n *Node) Unserved(why error) time.Duration {
+	n.unserved(why)
+	return n.again.at - n.Clock()
 }

@@ -274,20 +274,25 @@ func (s *saver) run(ctx context.Context) {
 
 // due reports whether a state is to be saved now.
 func (s *saver) due(ctx context.Context, of *statefile.Source) bool {
-	n, at := s.node, of.At()
+	at := of.At()
+	s.mu.Lock()
+	rests, old := s.node.Clock() < s.pause || s.overUnread(at), s.isOld(of.Store, at)
+	s.mu.Unlock()
+	if old && !rests {
+		return true
+	}
 	leads := s.follows(ctx, at)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := n.Clock()
-	switch {
-	case now < s.pause, s.overUnread(at):
-		return false
-	case !s.there, s.store != of.Store, s.at.Head.History != at.Head.History, journal.HistoryBytes(s.at, at) >= n.MaxJournalBytes/savedShare:
-		return true
-	case now-s.since >= n.StateSaveInterval && at.Head.Bytes != s.at.Head.Bytes, now-s.since >= idleSaves*n.StateSaveInterval:
-		return true
-	}
-	return !leads && s.at != at // a journal that is lost does not go on from a newer file either
+	return !rests && !leads && s.at != at // a journal that is lost does not go on from a newer file either
+}
+
+// isOld reports whether a newer file than the newest is due for a state. Needs mu.
+func (s *saver) isOld(store *metadata.Store, at journal.Cursor) bool {
+	n, age := s.node, s.node.Clock()-s.since
+	return !s.there || s.store != store || s.at.Head.History != at.Head.History ||
+		journal.HistoryBytes(s.at, at) >= n.MaxJournalBytes/savedShare ||
+		age >= n.StateSaveInterval && at.Head.Bytes != s.at.Head.Bytes || age >= idleSaves*n.StateSaveInterval
 }
 
 // overUnread reports whether a state with nothing in it would become the newest file,

@@ -3,6 +3,7 @@ package promote
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -26,12 +27,13 @@ const refusedPause = 30 * time.Second
 
 // unserved notes why an election of this node led to no term that served.
 func (n *Node) unserved(why error) {
-	n.again.retry.InitialInterval, n.again.retry.Multiplier, n.again.retry.MaxInterval = n.SessionTTL/10, 2, n.SessionTTL
+	longest := n.SessionTTL
 	if (facts{refused: why}).refusal() != nil {
-		n.again.retry.MaxInterval = max(n.SessionTTL, refusedPause)
+		longest = max(longest, refusedPause)
 	}
-	pause := journal.Jitter(n.again.retry.NextBackOff(), n.Random)
-	n.again.at, n.again.why = n.Clock()+pause, why
+	n.again.retry.InitialInterval, n.again.retry.Multiplier, n.again.retry.MaxInterval = n.SessionTTL/10, 2, longest
+	pause := min(longest, journal.Jitter(n.again.retry.NextBackOff(), n.Random))
+	n.again.at, n.again.why = n.Clock()+pause, fmt.Errorf("this node pauses after an election that led nowhere: %w", why)
 	n.mu.Lock()
 	n.ended, n.refused = why, why
 	n.mu.Unlock()

@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	"go.etcd.io/etcd/api/v3/authpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -136,4 +138,22 @@ func TestAnElectionThatEtcdRefuses(t *testing.T) {
 		return o != nil && o.Cause == promote.EtcdRefuses && strings.Contains(o.Reason, "running for election")
 	})
 	waitFor(t, "the end of leases that are of no use", func() bool { return len(unusedDays(t, root)) == 0 })
+}
+
+// After a failure that passes a node pauses for no longer than a session, also behind refusals
+// of etcd, after which it pauses for up to half a minute.
+func TestPausesAfterVainElections(t *testing.T) {
+	n := promote.New(promote.Config{SessionTTL: 10 * time.Second, Random: func() float64 { return 0.999 }, Clock: func() time.Duration { return time.Minute }, Log: zerolog.Nop()})
+	pause := time.Duration(0)
+	for range 6 {
+		pause = n.Unserved(rpctypes.ErrNoSpace)
+	}
+	if pause != 30*time.Second {
+		t.Errorf("got %v after many refusals, want 30s", pause)
+	}
+	for range 3 {
+		if pause := n.Unserved(context.DeadlineExceeded); pause > 10*time.Second {
+			t.Errorf("got %v after a failure that passes, want no more than a session", pause)
+		}
+	}
 }
