@@ -18,6 +18,11 @@ type again struct {
 	retry backoff.ExponentialBackOff
 	at    time.Duration // by the clock
 	why   error         // what ended the last one
+
+	// What the first of them knew of the term before: since when nobody answers, and why.
+	// Later ones see their own vain elections.
+	learned time.Duration
+	cause   string // empty for none
 }
 
 // refusedPause is the longest pause after an election whose term etcd has refused. After a
@@ -25,8 +30,12 @@ type again struct {
 // node that can take over.
 const refusedPause = 30 * time.Second
 
-// unserved notes why an election of this node led to no term that served.
-func (n *Node) unserved(why error) {
+// unserved notes why an election of this node led to no term that served, and what it knew of
+// the term before.
+func (n *Node) unserved(why error, learned time.Duration, cause string) {
+	if n.again.cause == "" {
+		n.again.learned, n.again.cause = learned, cause
+	}
 	longest := n.SessionTTL
 	if (facts{refused: why}).refusal() != nil {
 		longest = max(longest, refusedPause)
@@ -56,7 +65,7 @@ func (n *Node) giveUp(ctx context.Context, c *candidate, why error) {
 	}
 	n.setRole(Standby)
 	if why != nil && ctx.Err() == nil {
-		n.unserved(why)
+		n.unserved(why, c.learned, c.why)
 	}
 }
 
