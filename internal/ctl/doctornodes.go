@@ -119,7 +119,7 @@ func (d *diagnosis) checkNode(n *node, figures scrape, failure error) {
 		return
 	}
 	switch differ := figures.sum("understudy_settings_differ"); {
-	case differ > 0:
+	case differ > 0 && d.Serves:
 		d.add("settings", warns, "give all nodes the same: masterctl status names them", "%v of %s are not those of the primary", differ, n.id)
 	case d.Serves: // without a primary there is nothing to compare them with
 		d.add("settings", fine, "", "those of %s agree with the primary's", n.id)
@@ -148,7 +148,8 @@ func (d *diagnosis) checkMemory(all nodes) {
 	state := all.best().status.GetState()
 	capacity := float64(state.GetCapacityBytes())
 	if capacity == 0 && state.GetSegments() > 0 {
-		d.add("memory", warns, "wait for the drain, or end it: masterctl segments shows which", "no mounted memory takes puts: all of it is being drained")
+		d.add("memory", warns, "masterctl segments shows which: wait, cancel the drain job, or have its clients mount it again",
+			"no mounted memory takes puts: all of it is drained, being drained or unmounted")
 		return
 	}
 	if capacity == 0 {
