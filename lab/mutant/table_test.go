@@ -52,5 +52,6 @@ func testControls() []testControl {
 		{"internal/service", "^TestClaimedEndpointsAreShared$", "claimed-endpoints"},
 		{"internal/service", "^TestTransfersMakeRoomInTheQuota$", "spared-objects"},
 		{"internal/etcd/etcdserver", "^TestCopyOfAMember$", "copied-member"},
+		{"internal/etcd/etcdserver", "^TestTheCopyEndsBesideItsOriginal$", "twin-members"},
 	}
 }

@@ -1,6 +1,7 @@
 package etcdserver_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -162,7 +163,7 @@ func TestCopyOfAMember(t *testing.T) {
 }
 
 // Where a copy starts while no majority runs, and then the original does, the copy ends: it is
-// not where etcd has the member. So does a member that hung while a copy took its place.
+// not where etcd has the member.
 func TestTheCopyEndsBesideItsOriginal(t *testing.T) {
 	first, second := one(t, "a"), one(t, "b")
 	first.Member.Founds = true
@@ -189,7 +190,9 @@ func TestTheCopyEndsBesideItsOriginal(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer closed(t, b)
-	if err := copied.Join(t.Context()); err == nil || !strings.Contains(err.Error(), "runs at "+url) {
+	bounded, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := copied.Join(bounded); err == nil || !strings.Contains(err.Error(), "runs at "+url) {
 		t.Errorf("got %v, want that the copy ends beside its original", err)
 	}
 	a = joined(t, first)
