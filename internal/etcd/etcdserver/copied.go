@@ -24,8 +24,6 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
 	"google.golang.org/protobuf/proto"
-
-	"github.com/understudy-store/understudy/internal/clock"
 )
 
 const (
@@ -86,13 +84,20 @@ func (s *Server) watchCopies(ctx context.Context) {
 		return // etcd itself could not have started with these files
 	}
 	defer others.CloseIdleConnections()
-	for look := copyLook; clock.Sleep(ctx, look) == nil; {
+	tick := time.NewTicker(copyLook)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
 		if err := s.runsTwice(ctx, others, s.members()); err != nil && ctx.Err() == nil {
 			s.copied <- fmt.Errorf("embedded etcd in %s no longer serves: %w", s.DataDir, err)
 			return
 		}
 		if s.joined.Load() {
-			look = joinedLook
+			tick.Reset(joinedLook)
 		}
 	}
 }
