@@ -53,14 +53,11 @@ func (s *Store) Apply(c *Commit, answers []error) (Position, error) {
 	s.lastTime.Store(int64(c.Time))
 	for stream := LeaseRenewals; stream < StreamCount; stream++ {
 		for i, change := range c.Changes {
-			if change.Stream() != stream {
+			if change.Stream() != stream || !tx.allows(change) {
 				continue
 			}
 			tx.following = c.Changes[i+1:]
-			err := error(errs.InvalidVersion)
-			if tx.allows(change) {
-				err = change.Apply(tx)
-			}
+			err := change.Apply(tx)
 			if answers != nil {
 				answers[i] = err
 			}

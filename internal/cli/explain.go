@@ -21,10 +21,8 @@ func explain(err error, command string) string {
 	switch {
 	case errors.As(err, new(advised)), advice == seeStatus && saysMore(text):
 		return text
-	case kind == errs.Unavailable && strings.Contains(text, "server preface"):
-		advice = "the node may demand TLS: give --tls-ca, and --tls-cert with --tls-key; or it takes no more connections: see its log"
-	case kind == errs.Unavailable && (strings.Contains(text, "broken pipe") || strings.Contains(text, "tls: certificate required")):
-		advice = "the node may demand to know who calls: give --tls-cert with --tls-key, or --token-file; else see that it runs"
+	case kind == errs.Unavailable && adviceOnAccess(text) != "":
+		advice = adviceOnAccess(text)
 	case kind == errs.NotSupported && !strings.Contains(text, "high availability is off"):
 		return text // no cluster would help
 	case kind == errs.IllegalClient && slices.ContainsFunc(lacksRole, func(says string) bool { return strings.Contains(text, says) }):
@@ -37,6 +35,25 @@ func explain(err error, command string) string {
 	}
 	return text
 }
+
+// adviceOnAccess returns what to do where a connection was made and led nowhere; empty if the
+// text of an error does not show that.
+func adviceOnAccess(text string) string {
+	for _, a := range []struct{ says, advice string }{
+		{"tls: certificate required", showYourself}, {"broken pipe", showYourself},
+		{"does not look like a TLS handshake", "the node takes plain text: leave out --tls-ca, --tls-cert and --tls-key"},
+		{"signed by unknown authority", "give the file with the authority of the nodes' certificates: --tls-ca"},
+		{"HTTP/1.1", "that port is one for HTTP: give the node's port for calls (--rpc_port, 50051 by default)"},
+		{"server preface", "the node may demand TLS: give --tls-ca, and --tls-cert with --tls-key; or it takes no more connections: see its log"},
+	} {
+		if strings.Contains(text, a.says) {
+			return a.advice
+		}
+	}
+	return ""
+}
+
+const showYourself = "the node may demand to know who calls: give --tls-cert with --tls-key, or --token-file; else see that it runs"
 
 // interrupted returns the text of the error of a command that the user has interrupted. It
 // says what became of the command, such as a change whose outcome is open.

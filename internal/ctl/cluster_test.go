@@ -460,7 +460,8 @@ func TestTenants(t *testing.T) {
 		t.Errorf("quotas: got %+v, want those of two tenants", q)
 	}
 	run(t, "quota", at).Want(t, cli.StatusOK, "TENANT", "red", "4.0 KiB")
-	run(t, "quota", "rm", "red", at).Want(t, cli.StatusFailed, "the tenant still has objects: masterctl rm-all --yes --tenant=red")
+	run(t, "quota", "rm", "red", at).Want(t, cli.StatusFailed, "the tenant still has objects; remove them first: masterctl rm-all --yes --tenant=red")
+	run(t, "quota", "rm", "nobody", at).Want(t, cli.StatusFailed, `"nobody" has no quota; masterctl quota list`)
 	run(t, "put", "big", "--size=8KiB", "--tenant=red", at).Want(t, cli.StatusFailed, "TENANT_QUOTA_EXCEEDED (-1700)", "what to do: ")
 	for tenant, want := range map[string]string{"red": "of-red\n", "blue": "of-blue\n", "default": ""} {
 		if o := run(t, "keys", "--tenant="+tenant, at).Want(t, cli.StatusOK); o.Out != want {

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -91,6 +92,9 @@ func listVar(flags *pflag.FlagSet, list *[]string, read func(string) (string, er
 				*list = append(*list, e)
 			}
 		}
+		if len(*list) == 0 {
+			return errors.New("the list is empty")
+		}
 		return nil
 	})
 }
@@ -130,7 +134,7 @@ func (f *Flags) environment(flags *pflag.FlagSet) error {
 	for _, name := range names {
 		variable := cli.EnvPrefix + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 		value, given := os.LookupEnv(variable)
-		if flag := flags.Lookup(name); given && !flag.Changed {
+		if flag := flags.Lookup(name); given && value != "" && !flag.Changed {
 			if err := flag.Value.Set(value); err != nil {
 				return cli.Misusef("the environment variable %s is %q: %w", variable, value, err)
 			}

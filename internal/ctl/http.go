@@ -49,10 +49,12 @@ func (ns nodes) askPrimary(ctx context.Context, op, method, path string, body []
 	switch {
 	case failure.Number == 0:
 		return json.Unmarshal(text, result)
-	case !known || status == http.StatusConflict && bare: // the usual advice for the kind is about nodes
+	case !known:
 		return fmt.Errorf("%s (%d): %s", failure.Message, failure.Number, conflict)
+	case status == http.StatusConflict && bare: // the usual advice for the kind is about nodes
+		return cli.Advised(errs.New(kind, op, "%s", conflict))
 	case status == http.StatusConflict:
-		return fmt.Errorf("%s (%d): %s", kind.String(), failure.Number, failure.Message)
+		return cli.Advised(errs.New(kind, op, "%s", failure.Message))
 	case bare:
 		return errs.New(kind, op, "")
 	}

@@ -24,8 +24,8 @@ func TestHTTPRefusals(t *testing.T) {
 		{http.StatusMisdirectedRequest, "this node is not known by that name; add it to --http-hosts", errs.Unavailable, "add it to --http-hosts"},
 		{http.StatusBadGateway, "a proxy's page", errs.Unresolved, "answers with status 502"},
 		{http.StatusOK, "what", errs.Unresolved, "answers with status 200"},
-		{http.StatusConflict, `{"error_code":-1010,"error_message":"etcd is nearly full; try again"}`, errs.Internal, "UNAVAILABLE_IN_CURRENT_STATUS (-1010): etcd is nearly full"},
-		{http.StatusConflict, `{"error_code":-1010,"error_message":"UNAVAILABLE_IN_CURRENT_STATUS"}`, errs.Internal, "UNAVAILABLE_IN_CURRENT_STATUS (-1010): " + canned},
+		{http.StatusConflict, `{"error_code":-1010,"error_message":"etcd is nearly full; try again"}`, errs.Unavailable, "UNAVAILABLE_IN_CURRENT_STATUS: etcd is nearly full"},
+		{http.StatusConflict, `{"error_code":-1010,"error_message":"UNAVAILABLE_IN_CURRENT_STATUS"}`, errs.Unavailable, "UNAVAILABLE_IN_CURRENT_STATUS: " + canned},
 	} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(c.code)

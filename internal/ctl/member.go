@@ -83,7 +83,7 @@ If it is no member, such as in a second run, that is no failure.`,
 				return cli.Misusef("the NAME is empty")
 			}
 			return f.withNodes(func(ctx context.Context, cmd *cobra.Command, all nodes) error {
-				result, text := memberGoes{names[0], true}, done
+				result, text := memberGoes{names[0], true}, done+"; "+then
 				if _, err := all.best().admin.RemoveMember(ctx, &pb.RemoveMemberRequest{Name: names[0], Replace: replace}); err != nil {
 					e := adminError(err)
 					if e.Kind != errs.InvalidParams { // the only reason for it
@@ -91,7 +91,7 @@ If it is no member, such as in a second run, that is no failure.`,
 					}
 					result.Was, text = false, "is no member; masterctl member list shows them"
 				}
-				return f.Print(cmd, result, func(w io.Writer) { fmt.Fprintf(w, "%s %s; %s\n", names[0], text, then) })
+				return f.Print(cmd, result, func(w io.Writer) { fmt.Fprintf(w, "%s %s\n", names[0], text) })
 			})(cmd, names)
 		},
 	}, "the data of this member are given up")

@@ -31,6 +31,9 @@ func (f *Flags) handoverCommand() *cobra.Command {
 is named with --to, or to the one that is closest behind.`,
 		Args: cli.NoArguments,
 		RunE: f.withNodes(func(ctx context.Context, cmd *cobra.Command, all nodes) error {
+			if cmd.Flags().Changed("to") && to == "" {
+				return cli.Misusef("--to is empty; leave it out for the node that is closest behind")
+			}
 			primary := all.primary()
 			if primary == nil {
 				return errs.New(errs.NotLeader, "Handover", "no node serves, so none can hand over")

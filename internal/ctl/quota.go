@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/cli"
 )
 
@@ -122,7 +123,13 @@ func (f *Flags) quotaRemoveCommand() *cobra.Command {
 		ValidArgsFunction: f.completeTenants,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.withNodes(func(ctx context.Context, cmd *cobra.Command, all nodes) error {
-				if err := all.askPrimary(ctx, "Quota", http.MethodDelete, quotaPath+"?tenant_id="+url.QueryEscape(args[0]), nil, new(struct{}), noTenants+"; or the tenant still has objects: masterctl rm-all --yes --tenant="+args[0]); err != nil {
+				err := all.askPrimary(ctx, "Quota", http.MethodDelete, quotaPath+"?tenant_id="+url.QueryEscape(args[0]), nil, new(struct{}), noTenants)
+				switch kind := errs.KindOf(err); {
+				case kind == errs.TenantNotEmpty:
+					return cli.Advised(errs.New(kind, "Quota", "the tenant still has objects; remove them first: masterctl rm-all --yes --tenant=%s", args[0]))
+				case kind == errs.ObjectNotFound:
+					return cli.Advised(errs.New(kind, "Quota", "%q has no quota; masterctl quota list shows who has", args[0]))
+				case err != nil:
 					return err
 				}
 				return f.Print(cmd, quotaRemoval{args[0]}, func(w io.Writer) { fmt.Fprintf(w, "%s has no quota any more\n", args[0]) })

@@ -31,6 +31,8 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"status", "--protocol=mooncake"}, []string{"error: the survey of the nodes needs gRPC; leave out --protocol=mooncake"}},
 		{[]string{"status", "true"}, []string{`unexpected argument "true"`, "--name=value"}},
 		{[]string{"get", "k", "--address", "no:where:1"}, []string{`"no:where:1" must be host or host:port`}},
+		{[]string{"rm-all", "--yes", "--address", ""}, []string{"--address", "the list is empty"}},
+		{[]string{"status", "--address", ",,"}, []string{"the list is empty"}},
 		{[]string{"get", "k", "--address", "a:99999"}, []string{`"a:99999" must be host or host:port, with a port from 1 to 65535`}},
 		{[]string{"get", "k", "--etcd_endpoints", "http://a"}, []string{`"http://a" must be host:port`}},
 		{[]string{"get", "k", "--timeout", "0s"}, []string{"--timeout is 0s"}},
