@@ -277,9 +277,6 @@ func (n *Node) elect(
 	if known, learned := f.Learned(); known == head.Head {
 		c.learned = learned
 	}
-	if n.again.cause != "" {
-		c.learned, c.why = min(c.learned, n.again.learned), n.again.cause
-	}
 	if head.Head.Raised {
 		c.pace.Resume(begun, head.Head.FailoverAfter())
 	}

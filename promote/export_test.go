@@ -76,6 +76,6 @@ func SaveInTime(ctx context.Context, write func(wrote func()) error) error {
 
 // Unserved notes that an election of the node led nowhere, and returns for how long it pauses.
 func (n *Node) Unserved(why error) time.Duration {
-	n.unserved(why, n.Clock(), "")
+	n.unserved(why)
 	return n.again.at - n.Clock()
 }

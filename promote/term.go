@@ -149,7 +149,7 @@ func (n *Node) conclude(ctx context.Context, t *Term, why error) {
 		t.log.Release(ctx)
 	}
 	if why != nil && !errors.Is(why, context.Canceled) {
-		n.unserved(why, t.learned, t.why)
+		n.unserved(why)
 	}
 }
 

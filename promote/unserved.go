@@ -18,11 +18,6 @@ type again struct {
 	retry backoff.ExponentialBackOff
 	at    time.Duration // by the clock
 	why   error         // what ended the last one
-
-	// What the first of them knew of the term before: since when nobody answers, and why.
-	// Later ones see their own vain elections.
-	learned time.Duration
-	cause   string // empty for none
 }
 
 // refusedPause is the longest pause after an election whose term etcd has refused. After a
@@ -30,12 +25,8 @@ type again struct {
 // node that can take over.
 const refusedPause = 30 * time.Second
 
-// unserved notes why an election of this node led to no term that served, and what it knew of
-// the term before.
-func (n *Node) unserved(why error, learned time.Duration, cause string) {
-	if n.again.cause == "" {
-		n.again.learned, n.again.cause = learned, cause
-	}
+// unserved notes why an election of this node led to no term that served.
+func (n *Node) unserved(why error) {
 	longest := n.SessionTTL
 	if (facts{refused: why}).refusal() != nil {
 		longest = max(longest, refusedPause)
@@ -65,7 +56,7 @@ func (n *Node) giveUp(ctx context.Context, c *candidate, why error) {
 	}
 	n.setRole(Standby)
 	if why != nil && ctx.Err() == nil {
-		n.unserved(why, c.learned, c.why)
+		n.unserved(why)
 	}
 }
 

@@ -123,40 +123,6 @@ func TestATermThatEtcdRefuses(t *testing.T) {
 	}
 }
 
-// The time without a primary counts from the term that served before, through elections that led
-// nowhere, and so does the reason.
-func TestGapBeforeATermThatEtcdRefused(t *testing.T) {
-	t.Parallel()
-	etcd := etcdtest.Start(t)
-	root := withUsers(t, etcd)
-	permit(t, root, clientv3.PermReadWrite, "/understudy/", "/understudy0")
-	w := newCluster(t, etcd)
-	a := w.start("a", func(c *promote.Config) { c.Layout.View, c.Client, c.Sessions = view, root, root })
-	w.serving(a).mount()
-	b := w.start("b", func(c *promote.Config) {
-		c.Layout.View, c.Random = view, func() float64 { return 0.5 }
-		c.Client, c.Sessions = asUser(t, etcd, "node"), asUser(t, etcd, "node")
-	})
-	w.promotable(b)
-	elections := root.Watch(t.Context(), layout.Leader())
-	a.vanish()
-	for elected := 0; elected < 3; {
-		for _, e := range (<-elections).Events {
-			if e.IsCreate() {
-				elected++
-			}
-		}
-	}
-	permit(t, root, clientv3.PermReadWrite, "mooncake-store/", "mooncake-store0")
-	w.serving(b)
-	// Between the first election, of three, and the last there are two pauses.
-	waitFor(t, "the record of b's term", func() bool {
-		list := must(b.Terms(t.Context()))
-		last := list[len(list)-1]
-		return last.NodeID == "b" && last.Gap >= 600 && strings.HasSuffix(last.Why, "stopped") && !strings.HasPrefix(last.Why, "b ")
-	})
-}
-
 // etcd refuses each election: what was granted for its records does not stay.
 func TestAnElectionThatEtcdRefuses(t *testing.T) {
 	t.Parallel()
