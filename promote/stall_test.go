@@ -20,9 +20,11 @@ func stallSoon(c *promote.Config) { c.Follower.StallAfter = 5 * time.Second }
 func (n *node) silence(primary *node) {
 	n.net.t.Helper()
 	n.wire.lost.Store(true)
+	key := "last" // of the first put; a watch may still bring that
 	waitFor(n.net.t, n.id+" to read nothing", func() bool {
 		before := n.Store().Position().Seq
-		primary.put("last")
+		primary.put(key)
+		key += "-again"
 		return primary.Store().Position().Seq > n.Store().Position().Seq && n.Store().Position().Seq == before
 	})
 }
