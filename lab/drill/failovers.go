@@ -75,19 +75,10 @@ func killPrimary(ctx context.Context, e *Env) {
 	e.rounds(ctx, episode{work: &work{}}, e.killAndRestart)
 }
 
-// handoverBound is handoverOutage, or twice that for the best of few rounds: they run beside a
-// compiler in CI.
-func (e *Env) handoverBound() time.Duration {
-	if len(e.result.bounded) < fewRounds {
-		return 2 * handoverOutage
-	}
-	return handoverOutage
-}
-
 // handOver hands over again and again, by order and by SIGTERM.
 func handOver(ctx context.Context, e *Env) {
 	defer func() {
-		e.boundOutages(e.handoverBound(), e.failoverOutage())             // without a handover, clients would wait as if the primary had died
+		e.boundOutages(handoverOutage, e.failoverOutage())                // without a handover, clients would wait as if the primary had died
 		if n := e.result.Counts["calls_unanswered"]; !e.Access.Mooncake { // also those that failed after their round
 			e.result.check("no failed call", n == 0, "%d calls failed in all, after the clients' own retries", n)
 		}
