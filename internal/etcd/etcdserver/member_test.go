@@ -51,30 +51,37 @@ func awaitVersion(t *testing.T, url string) {
 	}
 }
 
-// A member joins without a vote, and gets it; when it is taken away its server ends and
-// says what to do. Its data are those of a member, wherever it starts.
-func TestMemberJoinsVotesAndGoes(t *testing.T) {
-	first, second := one(t, "a"), one(t, "b")
+// pair founds an etcd, and adds a second member to it, with an id, that has not started yet.
+func pair(t *testing.T) (first, second etcdserver.Settings, a *etcdserver.Server, id uint64) {
+	t.Helper()
+	first, second = one(t, "a"), one(t, "b")
 	first.Member.Founds = true
 	first.Configure = func(c *embed.Config) {
 		c.UnsafeNoFsync = true
 		c.StrictReconfigCheck = false // which asks for connections that are 5 s old
 	}
-	if etcdserver.HasData(first.DataDir) {
+	a = start(t, first)
+	own, url := etcdserver.PeerURL(first.Member.PeerAddr, etcdserver.TLS{}), etcdserver.PeerURL(second.Member.PeerAddr, etcdserver.TLS{})
+	awaitVersion(t, own)
+	added, err := dial(t, a.Endpoints()...).MemberAddAsLearner(t.Context(), []string{url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second.Member.InitialCluster = "a=" + own + ",b=" + url
+	return first, second, a, added.Member.ID
+}
+
+// A member joins without a vote, and gets it; when it is taken away its server ends and
+// says what to do. Its data are those of a member, wherever it starts.
+func TestMemberJoinsVotesAndGoes(t *testing.T) {
+	first, second, a, id := pair(t)
+	if etcdserver.HasData(second.DataDir) {
 		t.Error("an empty directory has data")
 	}
-	a := start(t, first)
 	if !etcdserver.HasData(first.DataDir) {
 		t.Error("a directory in use has no data")
 	}
 	client := dial(t, a.Endpoints()...)
-	awaitVersion(t, etcdserver.PeerURL(first.Member.PeerAddr, etcdserver.TLS{}))
-	url := etcdserver.PeerURL(second.Member.PeerAddr, etcdserver.TLS{})
-	added, err := client.MemberAddAsLearner(t.Context(), []string{url})
-	if err != nil {
-		t.Fatal(err)
-	}
-	second.Member.InitialCluster = "a=" + etcdserver.PeerURL(first.Member.PeerAddr, etcdserver.TLS{}) + ",b=" + url
 	b, err := etcdserver.Launch(second)
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +91,7 @@ func TestMemberJoinsVotesAndGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, dial(t, b.Endpoints()...), "k", "v") // a learner would refuse it
-	if _, err := client.MemberRemove(t.Context(), added.Member.ID); err != nil {
+	if _, err := client.MemberRemove(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -132,20 +139,8 @@ func TestLoneServerBecomesAMember(t *testing.T) {
 // A copy of a running member's directory does not take its place: it would be the same member
 // for raft. Once that member is gone it may move, and then the first directory is the copy.
 func TestCopyOfAMember(t *testing.T) {
-	first, second := one(t, "a"), one(t, "b")
-	first.Member.Founds = true
-	first.Configure = func(c *embed.Config) {
-		c.UnsafeNoFsync = true
-		c.StrictReconfigCheck = false // which asks for connections that are 5 s old
-	}
-	a := start(t, first)
+	_, second, a, _ := pair(t)
 	client := dial(t, a.Endpoints()...)
-	awaitVersion(t, etcdserver.PeerURL(first.Member.PeerAddr, etcdserver.TLS{}))
-	url := etcdserver.PeerURL(second.Member.PeerAddr, etcdserver.TLS{})
-	if _, err := client.MemberAddAsLearner(t.Context(), []string{url}); err != nil {
-		t.Fatal(err)
-	}
-	second.Member.InitialCluster = "a=" + etcdserver.PeerURL(first.Member.PeerAddr, etcdserver.TLS{}) + ",b=" + url
 	closed(t, joined(t, second))
 	copied := copyOf(t, second)
 	b := joined(t, second)
@@ -165,19 +160,8 @@ func TestCopyOfAMember(t *testing.T) {
 // Where a copy starts while no majority runs, and then the original does, the copy ends: it is
 // not where etcd has the member.
 func TestTheCopyEndsBesideItsOriginal(t *testing.T) {
-	first, second := one(t, "a"), one(t, "b")
-	first.Member.Founds = true
-	first.Configure = func(c *embed.Config) {
-		c.UnsafeNoFsync = true
-		c.StrictReconfigCheck = false // which asks for connections that are 5 s old
-	}
-	a := start(t, first)
-	awaitVersion(t, etcdserver.PeerURL(first.Member.PeerAddr, etcdserver.TLS{}))
+	first, second, a, _ := pair(t)
 	url := etcdserver.PeerURL(second.Member.PeerAddr, etcdserver.TLS{})
-	if _, err := dial(t, a.Endpoints()...).MemberAddAsLearner(t.Context(), []string{url}); err != nil {
-		t.Fatal(err)
-	}
-	second.Member.InitialCluster = "a=" + etcdserver.PeerURL(first.Member.PeerAddr, etcdserver.TLS{}) + ",b=" + url
 	closed(t, joined(t, second))
 	closed(t, a)
 	copied, err := etcdserver.Launch(copyOf(t, second)) // it waits for a
@@ -238,19 +222,7 @@ func awaitMember(t *testing.T, client *clientv3.Client, url string) {
 // A member may move to an address at which another one was before, which has moved, too: that
 // one answers there, and is no copy.
 func TestMembersThatSwapAddresses(t *testing.T) {
-	first, second := one(t, "a"), one(t, "b")
-	first.Member.Founds = true
-	first.Configure = func(c *embed.Config) {
-		c.UnsafeNoFsync = true
-		c.StrictReconfigCheck = false // which asks for connections that are 5 s old
-	}
-	a := start(t, first)
-	awaitVersion(t, etcdserver.PeerURL(first.Member.PeerAddr, etcdserver.TLS{}))
-	url := etcdserver.PeerURL(second.Member.PeerAddr, etcdserver.TLS{})
-	if _, err := dial(t, a.Endpoints()...).MemberAddAsLearner(t.Context(), []string{url}); err != nil {
-		t.Fatal(err)
-	}
-	second.Member.InitialCluster = "a=" + etcdserver.PeerURL(first.Member.PeerAddr, etcdserver.TLS{}) + ",b=" + url
+	first, second, a, _ := pair(t)
 	closed(t, joined(t, second))
 	closed(t, a)
 	first.Member.PeerAddr, second.Member.PeerAddr = second.Member.PeerAddr, etcdtest.UnusedAddress()
