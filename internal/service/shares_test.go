@@ -103,40 +103,37 @@ func TestSegmentsAreShared(t *testing.T) {
 // What a peer has unmounted counts as long as somebody may still write to it: one that goes
 // from endpoint to endpoint leaves others theirs.
 func TestClaimedEndpointsAreShared(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, func(c *service.Master) {
-			running(c)
-			c.Shares.Segments = share.Rule{What: "segments", Setting: "max-segments", Total: 16, Peer: 8, Few: 2}
-		})
-		mount := func(peer string, n byte) error {
-			s := lent(n, n, n)
-			s.Name = "h" + string(rune('a'+n))
-			s.Endpoint = s.Name + ":1"
-			return f.MountSegment(service.From(t.Context(), service.Caller{Peer: peer}), s)
-		}
-		unmount := func(n byte) {
-			t.Helper()
-			want(t, "unmounting", f.UnmountSegment(t.Context(), segment.ID{n}), errs.OK)
-		}
-		for n := byte(10); n < 18; n++ {
-			want(t, "a mount of the first peer", mount("a", n), errs.OK)
-			put := start(n)
-			put.Config.Preferred = []string{"h" + string(rune('a'+n))}
-			_, err := f.PutStart(t.Context(), put, service.PutItem{Key: string(rune('a' + n)), Size: 100})
-			want(t, "a writer", err, errs.OK)
-			unmount(n)
-		}
-		err := mount("a", 30)
-		if errs.KindOf(err) != errs.Unavailable || !strings.Contains(err.Error(), "--max-segments") || !strings.Contains(err.Error(), "reservations there have ended") {
-			t.Errorf("one endpoint too many: got %v, want Unavailable, and what helps", err)
-		}
-		want(t, "at an endpoint where it was", mount("a", 17), errs.OK)
-		unmount(17)
-		want(t, "a mount of another peer", mount("b", 31), errs.OK)
-		f.p.Pass(params.ReleaseTimeout + 2*time.Second)
-		want(t, "a mount of another peer", mount("b", 32), errs.OK) // a commit, with which claims end
-		want(t, "when the writers have gone", mount("a", 30), errs.OK)
+	f := newFixture(t, func(c *service.Master) {
+		c.Shares.Segments = share.Rule{What: "segments", Setting: "max-segments", Total: 16, Peer: 8, Few: 2}
 	})
+	mount := func(peer string, n byte) error {
+		s := lent(n, n, n)
+		s.Name = "h" + string(rune('a'+n))
+		s.Endpoint = s.Name + ":1"
+		return f.MountSegment(service.From(t.Context(), service.Caller{Peer: peer}), s)
+	}
+	unmount := func(n byte) {
+		t.Helper()
+		want(t, "unmounting", f.UnmountSegment(t.Context(), segment.ID{n}), errs.OK)
+	}
+	for n := byte(10); n < 18; n++ {
+		want(t, "a mount of the first peer", mount("a", n), errs.OK)
+		put := start(n)
+		put.Config.Preferred = []string{"h" + string(rune('a'+n))}
+		_, err := f.PutStart(t.Context(), put, service.PutItem{Key: string(rune('a' + n)), Size: 100})
+		want(t, "a writer", err, errs.OK)
+		unmount(n)
+	}
+	err := mount("a", 30)
+	if errs.KindOf(err) != errs.Unavailable || !strings.Contains(err.Error(), "--max-segments") || !strings.Contains(err.Error(), "reservations there have ended") {
+		t.Errorf("one endpoint too many: got %v, want Unavailable, and what helps", err)
+	}
+	want(t, "at an endpoint where it was", mount("a", 17), errs.OK)
+	unmount(17)
+	want(t, "a mount of another peer", mount("b", 31), errs.OK)
+	f.p.Pass(params.ReleaseTimeout + 2*time.Second)
+	want(t, "a mount of another peer", mount("b", 32), errs.OK) // a commit, with which claims end
+	want(t, "when the writers have gone", mount("a", 30), errs.OK)
 }
 
 // Hosts that restart come back to their endpoints, however much of its share their peer has.
