@@ -41,7 +41,7 @@ func TestDrainJobs(t *testing.T) {
 	do(http.MethodGet, path+"/query", "", 400, `{"success":false,"error_code":-600,"error_message":"Missing or invalid job_id"}`)
 	do(http.MethodGet, path+"/query?job_id=1-2", "", 404, `{"success":false,"error_code":-1402,"error_message":"JOB_NOT_FOUND"}`)
 	do(http.MethodPost, path+"/cancel?job_id="+id, "", 200, `{"success":true,"job_id":"`+id+`","status":"CANCELED","error_code":0,"error_message":""}`)
-	do(http.MethodPost, path+"/cancel?job_id="+id, "", 409, `{"success":false,"error_code":-1010,"error_message":"the job is CANCELED, and 0 objects are being moved"}`)
+	do(http.MethodPost, path+"/cancel?job_id="+id, "", 409, `{"success":false,"error_code":-1010,"error_message":"the job has ended: it is CANCELED"}`)
 	do(http.MethodPost, path+"/cancel?job_id=x", "", 400, `{"success":false,"error_code":-600,.*`)
 	do(http.MethodGet, "/api/v1/segments/status?segment=b", "", 200, `{.*"status":1,"status_name":"OK",.*`)
 }
