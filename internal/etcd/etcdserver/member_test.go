@@ -179,6 +179,11 @@ func TestTheCopyEndsBesideItsOriginal(t *testing.T) {
 	if err := copied.Join(bounded); err == nil || !strings.Contains(err.Error(), "runs at "+url) {
 		t.Errorf("got %v, want that the copy ends beside its original", err)
 	}
+	select {
+	case <-copied.Embedded().Server.StopNotify():
+	default:
+		t.Error("the copy takes part in raft although its end is known")
+	}
 	a = joined(t, first)
 	defer closed(t, a)
 	if err := b.Join(t.Context()); err != nil {

@@ -191,6 +191,7 @@ func (s *Server) watch() {
 	case err = <-s.etcd.Err():
 	case <-s.etcd.Server.StopNotify():
 	case err = <-s.copied:
+		s.stopRaft()
 		s.errc <- err
 		return
 	case found := <-s.stale:
@@ -205,6 +206,20 @@ func (s *Server) watch() {
 		err = fmt.Errorf("%w; if it was taken from its cluster (masterctl member), move this directory away, and start it again with --join alone", err)
 	}
 	s.errc <- fmt.Errorf("embedded etcd in %s no longer serves: %w", s.DataDir, err)
+}
+
+// stopRaft ends the part in raft at once, and returns when it has, or after closeTimeout.
+func (s *Server) stopRaft() {
+	s.muted.Store(true)
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		s.etcd.Server.HardStop()
+	}()
+	select {
+	case <-stopped:
+	case <-time.After(closeTimeout):
+	}
 }
 
 // isStale is called by raft once it has found that the data are an old copy.
