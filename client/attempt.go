@@ -127,7 +127,7 @@ func judgeKind(e *errs.Error) *failure {
 // wrongCluster is final: the configuration must be corrected.
 func (v *view) wrongCluster(from rpcerr.Source) *failure {
 	return &failure{from: from, drop: true, err: &errs.Error{Kind: errs.InvalidParams, Detail: fmt.Sprintf(
-		"node %q belongs to cluster %q, and this client to %q: correct its addresses, or set Config.ClusterID", from.NodeID, from.ClusterID, v.clusterID)}}
+		"node %q belongs to cluster %q, and this client to %q: correct its addresses or its cluster id", from.NodeID, from.ClusterID, v.clusterID)}}
 }
 
 // deposed drops what a replaced primary has answered: it may not hold any more.

@@ -13,8 +13,10 @@ import (
 	"time"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/internal/config"
+	"github.com/understudy-store/understudy/internal/rpcerr"
 )
 
 // An operator learns that a member of etcd was killed, though etcd goes on without it and no
@@ -109,7 +111,7 @@ func TestNewCertificatesBeforeEtcdAnswers(t *testing.T) {
 }
 
 // A node that holds a state waits for an etcd that is away when it starts, answers over HTTP
-// that it does, and serves when etcd is back.
+// and gRPC that it does, and serves when etcd is back.
 func TestStartWhileEtcdIsAway(t *testing.T) {
 	t.Parallel()
 	cluster := etcdtest.Start(t)
@@ -132,6 +134,11 @@ func TestStartWhileEtcdIsAway(t *testing.T) {
 		if resp.StatusCode != want || !strings.Contains(string(body), "this node waits for etcd") {
 			t.Errorf("%s: got %d and %s; want %d and that the node waits for etcd", path, resp.StatusCode, body, want)
 		}
+	}
+	_, err := b.admin.Status(t.Context(), &pb.StatusRequest{})
+	said, from := rpcerr.Parse(err)
+	if said == nil || said.Kind != errs.NotLeader || from.NodeID != "a" || !strings.Contains(said.Error(), "this node waits for etcd") {
+		t.Errorf("gRPC: got %v from %v, want that a waits for etcd", err, from)
 	}
 	cluster.StartAll()
 	b.serves()

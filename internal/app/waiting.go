@@ -11,18 +11,36 @@ import (
 	"sync/atomic"
 
 	"github.com/understudy-store/understudy/internal/httpapi"
+	"github.com/understudy-store/understudy/internal/rpc"
+	"github.com/understudy-store/understudy/internal/rpcerr"
 )
 
-// A waiting answers over HTTP while a node waits for the members of etcd, which may take
-// as long as its operators like: the process lives, is not ready, and says what it waits
-// for. It answers nothing over gRPC, so that clients go on to a node that knows more.
+// A waiting answers while a node waits for the members of etcd, which may take as long as its
+// operators like: the process lives, is not ready, and says what it waits for. Over gRPC the
+// answer is that of a node that does not lead, so that clients go on to one that knows more.
 type waiting struct {
-	reason   atomic.Pointer[string]
-	listener net.Listener // on the socket of the server that is to come
+	reason      atomic.Pointer[string]
+	http, calls net.Listener // on the sockets of the servers that are to come; no calls on a witness
 }
 
-// newWaiting returns one on the port of a listener, which stays as it is.
-func newWaiting(l net.Listener) (*waiting, error) {
+// newWaiting returns one on the ports of listeners, which stay as they are. calls is nil on a
+// witness.
+func newWaiting(http, calls net.Listener) (w *waiting, err error) {
+	w = new(waiting)
+	if w.http, err = sameSocket(http); err != nil {
+		return nil, err
+	}
+	if calls != nil {
+		if w.calls, err = sameSocket(calls); err != nil {
+			return nil, errors.Join(err, w.http.Close())
+		}
+	}
+	w.say("this node waits for etcd")
+	return w, nil
+}
+
+// sameSocket returns a listener on the socket of another one, which stays open when it is closed.
+func sameSocket(l net.Listener) (net.Listener, error) {
 	of, ok := l.(interface{ File() (*os.File, error) })
 	if !ok {
 		return nil, errors.ErrUnsupported
@@ -32,33 +50,41 @@ func newWaiting(l net.Listener) (*waiting, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	same, err := net.FileListener(f)
-	if err != nil {
-		return nil, err
-	}
-	w := &waiting{listener: same}
-	w.say("this node waits for etcd")
-	return w, nil
+	return net.FileListener(f)
 }
 
 func (w *waiting) say(reason string) { w.reason.Store(&reason) }
 
-func (w *waiting) close() { _ = w.listener.Close() }
+func (w *waiting) close() {
+	_ = w.http.Close()
+	if w.calls != nil {
+		_ = w.calls.Close()
+	}
+}
 
-// answer answers until end is called. Where HTTP is restricted, it leaves out the reason,
-// which names other nodes and is in the log.
+// why returns the reason. Where callers are restricted it leaves it out, since it names other
+// nodes; it is in the log.
+func (w *waiting) why(restricted bool) string {
+	if restricted {
+		return "this node waits for etcd; its log says more"
+	}
+	return *w.reason.Load()
+}
+
+// answer answers until end is called, which must be before the servers that are to come.
 func (w *waiting) answer(a *App) (end func()) {
-	guarded := a.callers != nil || len(a.cfg.Security.HTTPHosts) > 0
+	roles := a.callers != nil
 	server := httpapi.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
-		reason := *w.reason.Load()
-		if guarded {
-			reason = "this node waits for etcd; its log says more"
-		}
-		answerWaiting(out, r, reason)
+		answerWaiting(out, r, w.why(roles || len(a.cfg.Security.HTTPHosts) > 0))
 	}), a.connections.http, a.httpTLS(), a.log)
+	calls := rpc.NewStarting(rpcerr.Source{ClusterID: a.cfg.HA.ClusterID, NodeID: a.cfg.Node.ID}, a.credentials(), func() string { return w.why(roles) })
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(w.listener) })
+	serving.Go(func() { _ = server.Serve(w.http) })
+	if w.calls != nil {
+		serving.Go(func() { _ = calls.Serve(a.connections.listener(w.calls)) })
+	}
 	return func() {
+		calls.Stop()
 		now, cancel := context.WithCancel(context.Background())
 		cancel()
 		_ = server.Stop(now)

@@ -24,7 +24,7 @@ func TestWaitingSaysNoMoreThanAllowed(t *testing.T) {
 			defer l.Close()
 			a := &App{log: zerolog.Nop(), connections: newConnectionBudget(1000, 0.5, false, zerolog.Nop())}
 			a.cfg.Security.HTTPHosts = hosts
-			w, err := newWaiting(l)
+			w, err := newWaiting(l, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

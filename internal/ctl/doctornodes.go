@@ -21,9 +21,15 @@ func (d *diagnosis) checkNodes(all nodes) {
 		d.add("nodes", fine, "", "%d of %d answer", answer, len(all))
 	}
 	for _, n := range all {
-		if n.status == nil {
+		if n.status != nil {
+			continue
+		}
+		named, cause := strings.TrimSpace(n.id+" "+n.address), rpcerr.Cause(n.address, n.err)
+		if n.answered {
+			d.add("nodes", bad, "", "%s answers, but not as a node of this cluster that has started: %s", named, cause)
+		} else {
 			d.add("nodes", bad, "start it, or correct the address that it advertises (--advertise-address) or that you gave",
-				"%s does not answer: %s", strings.TrimSpace(n.id+" "+n.address), rpcerr.Cause(n.address, n.err))
+				"%s does not answer: %s", named, cause)
 		}
 	}
 	s := statusOf(d.ClusterID, all)

@@ -143,6 +143,9 @@ func (f *Flags) environment(flags *pflag.FlagSet) error {
 	if len(f.addresses) == 0 && len(f.etcd) == 0 {
 		f.addresses = []string{defaultAddress}
 	}
+	if f.clusterID == "" {
+		return cli.Misusef("--cluster-id is empty: give the masters' --cluster_id, or leave it out for %q", pb.DefaultClusterID)
+	}
 	return nil
 }
 

@@ -49,9 +49,12 @@ type node struct {
 	as      *caller // nil before it is asked
 	conn    *grpc.ClientConn
 	admin   pb.AdminServiceClient
-	status  *pb.StatusResponse // nil if it did not answer
+	status  *pb.StatusResponse // nil if it did not answer as a node of this cluster that has started
 	asked   time.Time          // when the status came, by the wall clock
 	err     error              // why there is no status
+	// answered says that some node answered there: it starts, is of another cluster, or refuses
+	// the caller, if there is no status.
+	answered bool
 }
 
 // A caller is the identity with which masterctl calls nodes.
@@ -233,11 +236,14 @@ func (n *node) ask(ctx context.Context, as *caller, clusterID string) (err error
 	}
 	n.admin = pb.NewAdminServiceClient(n.conn)
 	s, err := n.admin.Status(ctx, &pb.StatusRequest{})
-	if err != nil {
-		return rpcerr.Plain(err)
-	}
-	if other := s.GetHeader().GetClusterId(); other != clusterID {
+	_, from := rpcerr.Parse(err)
+	other := cmp.Or(from.ClusterID, s.GetHeader().GetClusterId())
+	switch n.answered = err == nil || from.NodeID != ""; {
+	case n.answered && other != clusterID:
 		return fmt.Errorf("it belongs to cluster %q, not %q: correct the address or --cluster-id", other, clusterID)
+	case err != nil:
+		n.id = cmp.Or(n.id, from.NodeID)
+		return rpcerr.Plain(err)
 	}
 	id := s.GetNode().GetNodeId()
 	if n.id != "" && id != n.id {

@@ -3,9 +3,13 @@ package ctl
 import (
 	"net"
 	"strings"
+	"sync"
 	"testing"
 
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/internal/cli"
+	"github.com/understudy-store/understudy/internal/rpc"
+	"github.com/understudy-store/understudy/internal/rpcerr"
 	"github.com/understudy-store/understudy/lab/clitest"
 )
 
@@ -147,7 +151,7 @@ func TestNobodyAnswers(t *testing.T) {
 		o.Want(t, cli.StatusFailed, "UNAVAILABLE_IN_CURRENT_STATUS (-1010)", at, "connection refused", "what to do: ", "check", "--address")
 	}
 	run(t, "doctor", "--address", at).Want(t, critical, "bad   nodes     "+at+" does not answer: ", "bad   primary   no node serves; start a master")
-	run(t, "status", "--address", at).Want(t, critical, "no answer", "No node serves.", "what to do: check whether nodes run, and --address")
+	run(t, "status", "--address", at).Want(t, critical, "no answer", "No node answers as one of this cluster", "what to do: check whether nodes run, and --address")
 	run(t, "top", "--count=1", "--address", at).Want(t, critical, "no node answers", "what to do: check whether nodes run")
 	for _, timeout := range []string{"150ms", "800ms"} { // in the first round, and between two
 		run(t, "top", "--interval=100ms", "--timeout="+timeout, "--address", at).Want(t, critical, "no node answers")
@@ -160,6 +164,30 @@ func TestNobodyAnswers(t *testing.T) {
 	if strings.Contains(dead.Err, "the outcome is open") {
 		t.Errorf("status changes nothing, but: %s", dead.Err)
 	}
+}
+
+// A node that waits for etcd is not shown as dead, nor is one of another cluster.
+func TestNotReadyIsNotDead(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := rpc.NewStarting(rpcerr.Source{ClusterID: pb.DefaultClusterID, NodeID: "node-7"}, nil, func() string { return "this node waits for a tram" })
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(l) })
+	defer serving.Wait()
+	defer server.Stop()
+	at := l.Addr().String()
+	o := run(t, "status", "--address", at).Want(t, critical, "node-7", "not ready", "this node waits for a tram", "that has started")
+	for _, wrong := range []string{"no answer ", "No node serves"} {
+		if strings.Contains(o.Out, wrong) {
+			t.Errorf("status says %q of a node that waits:\n%s", wrong, o.Out)
+		}
+	}
+	run(t, "doctor", "--address", at).Want(t, critical, "node-7 "+at+" answers, but not as a node of this cluster that has started: this node waits for a tram")
+	run(t, "status", "--address", at, "--cluster-id=other").Want(t, critical, "not ready", "it belongs to cluster")
+	run(t, "get", "k", "--address", at, "--timeout=300ms").Want(t, cli.StatusFailed, "this node waits for a tram")
+	run(t, "get", "k", "--address", at, "--cluster-id=").Want(t, cli.StatusUsage, "--cluster-id is empty")
 }
 
 // An error of a node that does not answer is one sentence: what failed, at which

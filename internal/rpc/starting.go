@@ -1,0 +1,30 @@
+package rpc
+
+import (
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/rpcerr"
+)
+
+// NewStarting returns a server for a node that cannot answer anything yet. It answers each call
+// with errs.NotLeader and the reason, so that clients go on to another node and operators see
+// that this one lives. Without credentials (nil) it takes plain text.
+func NewStarting(from rpcerr.Source, secrecy credentials.TransportCredentials, why func() string) *grpc.Server {
+	options := []grpc.ServerOption{
+		grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.MaxHeaderListSize(maxHeaders),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: probeAfter, Timeout: probeTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPingInterval, PermitWithoutStream: true}),
+		grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error {
+			return rpcerr.Status(errs.New(errs.NotLeader, "", "%s", why()), "", from).Err()
+		}),
+	}
+	if secrecy != nil {
+		options = append(options, grpc.Creds(secrecy))
+	}
+	return grpc.NewServer(options...)
+}
