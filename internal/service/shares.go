@@ -156,11 +156,16 @@ func (m *Master) checkOwners(ctx context.Context, specs []segment.Spec) error {
 const clockMargin = 10 * time.Millisecond
 
 // mountAlone runs f, which mounts segments, while no others are mounted. If a client that
-// is alive lends the memory, f runs again when that client would count as dead.
+// is alive lends the memory, f runs again when that client would count as dead, unless the
+// caller's time is up by then: it would never learn why.
 func (m *Master) mountAlone(ctx context.Context, f func(context.Context) error) error {
 	err := m.withSegments(ctx, f)
 	var occupied *occupiedError
-	if !errors.As(err, &occupied) || clock.Sleep(ctx, occupied.left+clockMargin) != nil {
+	if !errors.As(err, &occupied) {
+		return err
+	}
+	wait := occupied.left + clockMargin
+	if end, ok := ctx.Deadline(); ok && end.Before(clock.Deadline(wait)) || clock.Sleep(ctx, wait) != nil {
 		return err
 	}
 	return m.withSegments(ctx, f)

@@ -77,6 +77,23 @@ func TestPlaceOfALivingClient(t *testing.T) {
 	}
 }
 
+// A caller who cannot wait until a living client would count as dead learns at once who has
+// the place: after its deadline it would learn nothing.
+func TestNoVainWaitForAPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, running)
+		want(t, "the first mount", f.MountSegment(t.Context(), lent(2, 2, 5)), errs.OK)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		began := time.Now()
+		err := f.MountSegment(ctx, lent(3, 3, 5))
+		want(t, "the mount in its place", err, errs.Unavailable)
+		if took := time.Since(began); took != 0 || !strings.Contains(err.Error(), owner(2).String()) {
+			t.Errorf("got %v after %v, want the owner's name at once", err, took)
+		}
+	})
+}
+
 // One peer has its share of segments, whatever client ids it uses, and leaves others
 // theirs. What is unmounted can be mounted again.
 func TestSegmentsAreShared(t *testing.T) {
