@@ -12,6 +12,7 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/clock"
 )
 
 // A follower prints the events of the journal. With --follow it goes on at another node
@@ -24,6 +25,7 @@ type follower struct {
 	types   []string      // only these; empty for all
 	about   []*subject    // only events that name each of these; empty for all
 	times   *wallTimes    // of the newest survey
+	looked  time.Time     // when all nodes were asked again for it
 	passed  []string      // types that have come
 	until   int64         // cluster time of the newest event received, wanted or not
 	from    uint64        // sequence to ask for next; 0 until a node has answered
@@ -94,12 +96,25 @@ func (e *follower) read(ctx context.Context) error {
 		if !e.fresh(event.GetSequence()) || !e.wanted(event) {
 			continue
 		}
+		e.lookForClock(ctx)
 		if err := e.print(e.cmd.OutOrStdout(), event); err != nil {
 			return err
 		}
 		e.noted = false
 		if e.printed++; e.printed == e.limit {
 			return nil
+		}
+	}
+}
+
+// lookForClock asks all nodes again, once a second at most, if no primary was there that could
+// say when commits were made. An event that has come shows that there is one by now.
+func (e *follower) lookForClock(ctx context.Context) {
+	if now := clock.Wall(); e.times.asked.IsZero() && now.Sub(e.looked) >= time.Second {
+		all, err := e.survey(ctx)
+		defer all.close()
+		if e.looked = clock.Wall(); err == nil {
+			e.times = all.wallTimes(ctx)
 		}
 	}
 }

@@ -7,10 +7,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
 
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/internal/cli"
 	"github.com/understudy-store/understudy/lab/clitest"
 )
@@ -45,6 +50,47 @@ func testFollowed(t *testing.T, follow *clitest.Background) {
 		if i >= len(there) || line != there[i] {
 			t.Fatalf("line %d of what was followed, of %d, is\n%s\nand etcd has %d:\n%s", i, len(lines), line, len(there), strings.Join(there[i:min(i+2, len(there))], "\n"))
 		}
+	}
+}
+
+// A lateNode leads from its second status on, and sends one event to who follows.
+type lateNode struct {
+	pb.UnimplementedAdminServiceServer
+	asked atomic.Int32
+}
+
+func (n *lateNode) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse, error) {
+	role := pb.Role_ROLE_FENCED
+	if n.asked.Add(1) > 2 { // the command looks for all nodes, and then for the clock
+		role = pb.Role_ROLE_PRIMARY
+	}
+	return &pb.StatusResponse{
+		Header: &pb.ResponseHeader{ClusterId: pb.DefaultClusterID, NodeId: "a", Term: 1},
+		Node:   &pb.Node{NodeId: "a", Role: role}, State: &pb.StateStatus{Term: 1, Sequence: 7, ClusterTimeMs: 5_000},
+	}, nil
+}
+
+func (n *lateNode) Events(_ *pb.EventsRequest, out grpc.ServerStreamingServer[pb.EventsResponse]) error {
+	return out.Send(&pb.EventsResponse{Term: 1, Sequence: 8, ClusterTimeMs: 5_100, Type: "REMOVE"})
+}
+
+// Where no primary could be asked for its clock when following began, one is asked when an
+// event has come.
+func TestFollowedFromATimeWithoutAPrimary(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	pb.RegisterAdminServiceServer(server, new(lateNode))
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(l) })
+	defer serving.Wait()
+	defer server.Stop()
+	o := run(t, "events", "--follow", "--limit=1", "-o", "json", "--address", l.Addr().String()).Want(t, cli.StatusOK)
+	event := clitest.Decode[eventResult](t, o)
+	if at, err := time.Parse(time.RFC3339Nano, event.Wall); err != nil || time.Since(at).Abs() > time.Minute || event.Rough {
+		t.Errorf("got the wall time %q, approximate %v; want now", event.Wall, event.Rough)
 	}
 }
 
