@@ -86,6 +86,12 @@ func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
 	if s.Founded != "" {
 		st.Notes = append(st.Notes, s.Founded)
 	}
+	switch {
+	case v.nodesErr != nil:
+		st.TakeoverBlockedReason = "etcd does not answer"
+	case v.paused > 0:
+		st.TakeoverBlockedReason = "automatic takeover is paused"
+	}
 	st.Notes = append(st.Notes, n.notes(st, v.nodes)...)
 	st.Warnings = n.allWarnings(st, s, v)
 	return st, nil
@@ -180,7 +186,7 @@ func pauseWarnings(left time.Duration) []string {
 	if left == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("automatic takeover is paused for another %v: if the primary dies, no other node serves until then, or until masterctl resume", left)}
+	return []string{fmt.Sprintf("automatic takeover is paused for another %v: if the primary dies, no other node serves until then, or until masterctl resume", left.Round(time.Second))}
 }
 
 // savingWarnings says what would be lost if all nodes were restarted.

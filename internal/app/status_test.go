@@ -249,6 +249,32 @@ func TestRolesOnTheWire(t *testing.T) {
 	}
 }
 
+// A standby says why it would not take over by itself, although it holds what it needs.
+func TestTakeoverThatIsBlocked(t *testing.T) {
+	t.Parallel()
+	cluster := etcdtest.Start(t)
+	run(t, settings(config.Primary, "a", cluster.Endpoints())).serves()
+	b := run(t, settings(config.Standby, "b", cluster.Endpoints()))
+	if s := b.promotable(); s.GetTakeoverBlockedReason() != "" {
+		t.Errorf("nothing is wrong, and it says %q", s.GetTakeoverBlockedReason())
+	}
+	blocked := func(why string) {
+		t.Helper()
+		s := b.until("is blocked", func(s *pb.StatusResponse) bool { return strings.Contains(s.GetTakeoverBlockedReason(), why) })
+		if !s.GetNode().GetPromotable() {
+			t.Errorf("%s, and it is not promotable: %v", why, s)
+		}
+	}
+	if _, err := b.admin.PauseTakeover(t.Context(), &pb.PauseTakeoverRequest{ForMs: 60_000}); err != nil {
+		t.Fatal(err)
+	}
+	blocked("automatic takeover is paused")
+	cluster.StopAll()
+	blocked("etcd does not answer")
+	cluster.StartAll() // else nodes end slowly
+	b.promotable()
+}
+
 // A node registers what it is, and a status shows all of it.
 func TestNodeMessage(t *testing.T) {
 	got := nodeMessage(promote.NodeInfo{

@@ -257,6 +257,9 @@ func testStatus(t *testing.T, c *cluster) {
 		t.Errorf("got %+v; want b as a promotable standby", b)
 	}
 	run(t, "status", "--address", a.Address).Want(t, cli.StatusOK, "NODE", "primary", "serves", "standby", "yes", a.Address, b.Address)
+	run(t, "pause", "--for=1m", "--address", a.Address).Want(t, cli.StatusOK)
+	run(t, "status", "--address", a.Address).Want(t, cli.StatusFailed, "not by itself: automatic takeover is paused")
+	run(t, "resume", "--address", a.Address).Want(t, cli.StatusOK)
 	_, port, _ := net.SplitHostPort(a.Address)
 	if s, _ := statusBy(t, "a", "--address", "localhost:"+port+","+a.Address); len(s.Nodes) != 2 {
 		t.Errorf("a node with two addresses is shown twice: got %+v, want 2 entries", s.Nodes)

@@ -71,6 +71,7 @@ type nodeResult struct {
 	LagMillis     uint64 `json:"lag_ms"`
 	Promotable    bool   `json:"promotable"`
 	NotPromotable string `json:"not_promotable_reason,omitempty"`
+	Blocked       string `json:"takeover_blocked_reason,omitempty"`
 	StartedEmpty  bool   `json:"started_empty,omitempty"`
 	Objects       uint64 `json:"objects"`
 	Segments      uint64 `json:"segments"`
@@ -82,6 +83,7 @@ type nodeResult struct {
 	EtcdQuota     uint64 `json:"etcd_quota_bytes,omitempty"`
 	SnapshotLoads uint64 `json:"snapshot_loads"`
 	Error         string `json:"error,omitempty"`
+	answered      bool   // by somebody, if there is an error
 }
 
 func (f *Flags) statusCommand() *cobra.Command {
@@ -176,14 +178,14 @@ func statusOf(clusterID string, all nodes) statusResult {
 
 func nodeOf(n *node) nodeResult {
 	if n.status == nil {
-		return nodeResult{NodeID: n.id, Address: n.address, Error: rpcerr.Cause(n.address, n.err)}
+		return nodeResult{NodeID: n.id, Address: n.address, Error: rpcerr.Cause(n.address, n.err), answered: n.answered}
 	}
 	self, state, journal := n.status.GetNode(), n.status.GetState(), n.status.GetJournal()
 	return nodeResult{
 		NodeID: n.id, Address: self.GetRpcAddress(), HTTPAddress: self.GetHttpAddress(), Version: self.GetVersion(),
 		Role: roleName(self.GetRole()), Term: n.status.GetHeader().GetTerm(), Sequence: state.GetSequence(), Digest: state.GetDigest(),
 		LagEntries: self.GetLagEntries(), LagMillis: self.GetLagMs(),
-		Promotable: self.GetPromotable(), NotPromotable: self.GetNotPromotableReason(), StartedEmpty: state.GetStartedEmpty(),
+		Promotable: self.GetPromotable(), NotPromotable: self.GetNotPromotableReason(), Blocked: n.status.GetTakeoverBlockedReason(), StartedEmpty: state.GetStartedEmpty(),
 		Objects: state.GetObjects(), Segments: state.GetSegments(), Capacity: state.GetCapacityBytes(), Used: state.GetUsedBytes(),
 		Quarantined: state.GetQuarantinedBytes(), Committed: journal.GetCommittedSequence(),
 		EtcdBytes: journal.GetEtcdBytes(), EtcdQuota: journal.GetEtcdQuotaBytes(), SnapshotLoads: journal.GetSnapshotLoads(),
@@ -200,7 +202,7 @@ func statusTable(w io.Writer, s *statusResult) {
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
 		if n.Error != "" {
-			t.Row(cli.Or(n.NodeID), cli.Bad("no answer"), "-", "-", "-", "-", "-", "-", "-", n.Address, "-", n.Error)
+			t.Row(cli.Or(n.NodeID), n.silence(), "-", "-", "-", "-", "-", "-", "-", n.Address, "-", n.Error)
 			continue
 		}
 		t.Row(n.NodeID, n.Role, fmt.Sprint(n.Term), fmt.Sprint(n.Sequence), n.lag(), cli.Count(n.Objects), n.used(), cli.SizeText(n.Quarantined), n.Digest, n.Address, n.Version, n.takeover())
@@ -213,12 +215,13 @@ func statusTable(w io.Writer, s *statusResult) {
 		t.Row(w.NodeID, "witness", "-", "-", "-", "-", "-", "-", "-", w.HTTPAddress+" (HTTP)", w.Version, votes)
 	}
 	t.End()
-	if s.Leader == nil {
+	switch answers := slices.ContainsFunc(s.Nodes, func(n nodeResult) bool { return n.Error == "" }); {
+	case s.Leader != nil:
+	case !answers:
+		fmt.Fprintln(w, "\n"+cli.Bad("No node answers as one of this cluster that has started")+": see above what came back from each.")
+	default:
 		fmt.Fprintln(w, "\n"+cli.Bad("No node serves."))
-		switch answers := slices.ContainsFunc(s.Nodes, func(n nodeResult) bool { return n.Error == "" }); {
-		case !answers:
-			fmt.Fprintln(w, "No node answers as one of this cluster: see above what came back from each.")
-		case len(s.Obstacles) == 0:
+		if len(s.Obstacles) == 0 {
 			fmt.Fprintln(w, "No node says why yet: if the primary has just died, another one takes over within seconds. Look again then.")
 		}
 	}
@@ -280,12 +283,22 @@ func (n *nodeResult) isElected() bool {
 	return slices.Contains([]string{roleName(pb.Role_ROLE_PROMOTING), roleName(pb.Role_ROLE_PRIMARY), roleName(pb.Role_ROLE_HANDING_OVER), roleName(pb.Role_ROLE_FENCED)}, n.Role)
 }
 
+// silence is what stands for the role of a node without a status.
+func (n *nodeResult) silence() string {
+	if n.answered {
+		return cli.Warn("not ready")
+	}
+	return cli.Bad("no answer")
+}
+
 func (n *nodeResult) takeover() string {
 	switch {
 	case n.Role == roleName(pb.Role_ROLE_PRIMARY):
 		return cli.Good("serves")
 	case n.isElected():
 		return cli.Warn("is elected, and does not serve")
+	case n.Promotable && n.Blocked != "":
+		return cli.Warn("not by itself: " + n.Blocked)
 	case n.Promotable:
 		return "yes"
 	default:

@@ -278,9 +278,12 @@ type StatusResponse struct {
 	NotServingHelp string `protobuf:"bytes,10,opt,name=not_serving_help,json=notServingHelp,proto3" json:"not_serving_help,omitempty"`
 	// What an operator should know although nothing is wrong: for example which
 	// process compacts etcd, or that this term started empty.
-	Notes         []string `protobuf:"bytes,11,rep,name=notes,proto3" json:"notes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Notes []string `protobuf:"bytes,11,rep,name=notes,proto3" json:"notes,omitempty"`
+	// Why this node would not take over by itself now although it is promotable:
+	// automatic takeover is paused, or etcd does not answer; empty if it would.
+	TakeoverBlockedReason string `protobuf:"bytes,12,opt,name=takeover_blocked_reason,json=takeoverBlockedReason,proto3" json:"takeover_blocked_reason,omitempty"`
+	unknownFields         protoimpl.UnknownFields
+	sizeCache             protoimpl.SizeCache
 }
 
 func (x *StatusResponse) Reset() {
@@ -388,6 +391,13 @@ func (x *StatusResponse) GetNotes() []string {
 		return x.Notes
 	}
 	return nil
+}
+
+func (x *StatusResponse) GetTakeoverBlockedReason() string {
+	if x != nil {
+		return x.TakeoverBlockedReason
+	}
+	return ""
 }
 
 // Node is one node of the cluster.
@@ -3566,7 +3576,7 @@ var File_understudy_v1_admin_proto protoreflect.FileDescriptor
 const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"\x19understudy/v1/admin.proto\x12\runderstudy.v1\x1a\x1aunderstudy/v1/client.proto\x1a\x1aunderstudy/v1/common.proto\x1a\x1bunderstudy/v1/replica.proto\"\x0f\n" +
-	"\rStatusRequest\"\xdc\x03\n" +
+	"\rStatusRequest\"\x94\x04\n" +
 	"\x0eStatusResponse\x125\n" +
 	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\x12'\n" +
 	"\x04node\x18\x02 \x01(\v2\x13.understudy.v1.NodeR\x04node\x12)\n" +
@@ -3579,7 +3589,8 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\x12not_serving_reason\x18\t \x01(\tR\x10notServingReason\x12(\n" +
 	"\x10not_serving_help\x18\n" +
 	" \x01(\tR\x0enotServingHelp\x12\x14\n" +
-	"\x05notes\x18\v \x03(\tR\x05notes\"\xf7\x02\n" +
+	"\x05notes\x18\v \x03(\tR\x05notes\x126\n" +
+	"\x17takeover_blocked_reason\x18\f \x01(\tR\x15takeoverBlockedReason\"\xf7\x02\n" +
 	"\x04Node\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12'\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x13.understudy.v1.RoleR\x04role\x12\x1f\n" +
