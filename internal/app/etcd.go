@@ -40,6 +40,9 @@ func (a *App) openEtcd(ctx context.Context) (*etcdConn, error) {
 	if !a.cfg.HA.Enabled {
 		return nil, nil
 	}
+	if a.waiting != nil {
+		defer a.waiting.answer(a)()
+	}
 	e := &etcdConn{}
 	e.broken, e.fail = context.WithCancelCause(context.WithoutCancel(ctx))
 	e.members = a.cfg.HA.EtcdEndpoints
@@ -49,21 +52,30 @@ func (a *App) openEtcd(ctx context.Context) (*etcdConn, error) {
 		}
 		e.members = e.server.Endpoints()
 	}
-	err := e.connect(ctx, a)
-	if a.waiting != nil && e.server == nil && etcdclient.Silent(err) {
-		defer a.waiting.answer(a)()
-		for begun := clock.Boot()(); etcdclient.Silent(err) && ctx.Err() == nil; err = e.connect(ctx, a) {
-			a.waiting.say("this node waits for etcd: " + err.Error())
-			a.log.Warn().Err(err).Dur("waited", clock.Boot()()-begun).Msg("this node waits for etcd, as it holds a state")
-			e.disconnect()
-			_ = clock.Sleep(ctx, etcdPause)
-		}
-	}
-	if err != nil {
+	if err := e.answer(ctx, a, e.connect); err != nil {
 		e.close()
 		return nil, err
 	}
 	return e, nil
+}
+
+// answer returns when etcd has answered. It tries again and again if this node waits for etcd,
+// and the embedded server has not died: that one may be ready, and lose its majority again.
+func (e *etcdConn) answer(ctx context.Context, a *App, connect func(context.Context, *App) error) error {
+	begun := clock.Boot()()
+	for {
+		err := connect(ctx, a)
+		if a.waiting == nil || !etcdclient.Silent(err) || ctx.Err() != nil {
+			return err
+		}
+		if died := context.Cause(e.broken); died != nil {
+			return died
+		}
+		a.waiting.say("this node waits for etcd: " + err.Error())
+		a.log.Warn().Err(err).Dur("waited", clock.Boot()()-begun).Msg("this node waits for etcd")
+		e.disconnect()
+		_ = clock.Sleep(ctx, etcdPause)
+	}
 }
 
 // awaitsEtcd reports whether this node waits without end for an etcd that is away at its
@@ -122,7 +134,6 @@ func (e *etcdConn) start(ctx context.Context, a *App) error {
 	}
 	start, flags := etcdserver.Start, "--data-dir, --etcd-listen"
 	if a.cfg.HA.Members() {
-		defer a.waiting.answer(a)()
 		if settings.Member, err = a.place(ctx, settings.DataDir, secrecy); err != nil {
 			return err
 		}

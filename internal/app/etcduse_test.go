@@ -1,6 +1,8 @@
 package app
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,10 +14,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/internal/config"
+	"github.com/understudy-store/understudy/internal/etcd/etcdserver"
 	"github.com/understudy-store/understudy/internal/rpcerr"
 )
 
@@ -102,12 +109,44 @@ func TestNewCertificatesBeforeEtcdAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := run(t, c)
-	a.says("this node waits for etcd, as it holds a state")
+	a.says("this node waits for etcd")
 	fresh := nodeFiles(t, newAuthority(t))
 	replace(t, fresh.Key, c.Security.Key)
 	replace(t, fresh.Cert, c.Security.Cert)
 	replace(t, fresh.CA, c.Security.CA)
 	a.says("new certificates are in use")
+}
+
+// A node with a member of etcd goes on waiting when that is ready and loses its majority again;
+// it ends if its server has died.
+func TestWaitForEtcdThatWasReady(t *testing.T) {
+	away := status.Error(codes.Unavailable, "etcdserver: no leader")
+	for name, tt := range map[string]struct {
+		answers []error
+		dies    bool
+		want    string
+	}{
+		"answers late":       {[]error{away, nil}, false, ""},
+		"refuses this node":  {[]error{away, errors.New("wrong user")}, false, "wrong user"},
+		"dies in the middle": {[]error{away}, true, "the server died"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := &App{log: zerolog.Nop(), waiting: new(waiting)}
+			e := &etcdConn{server: new(etcdserver.Server)}
+			e.broken, e.fail = context.WithCancelCause(t.Context())
+			asked := 0
+			err := e.answer(t.Context(), a, func(context.Context, *App) error {
+				if tt.dies {
+					e.fail(errors.New("the server died"))
+				}
+				asked++
+				return tt.answers[asked-1]
+			})
+			if fmt.Sprint(err) != cmp.Or(tt.want, "<nil>") || asked != len(tt.answers) {
+				t.Errorf("asked %d times, it ended with %v; want %d times, and %q", asked, err, len(tt.answers), tt.want)
+			}
+		})
+	}
 }
 
 // A node that holds a state waits for an etcd that is away when it starts, answers over HTTP
@@ -122,7 +161,7 @@ func TestStartWhileEtcdIsAway(t *testing.T) {
 	a.end()
 	cluster.StopAll()
 	b := run(t, c)
-	b.says("this node waits for etcd, as it holds a state")
+	b.says("this node waits for etcd")
 	address := "http://" + b.httpListener.Addr().String()
 	for path, want := range map[string]int{"/health": http.StatusOK, "/readyz": http.StatusServiceUnavailable} {
 		resp, err := http.Get(address + path)
