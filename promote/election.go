@@ -27,6 +27,7 @@ type candidate struct {
 	store     *metadata.Store // nil to start empty
 	before    journal.Head    // the last one before this term
 	learned   time.Duration   // by the clock: when this node learned of the head in before
+	last      lastPrimary     // the one before this term
 	why       string          // reason for the election, for people
 	empty     bool
 	noWriters bool      // no writer from before the empty start is left
@@ -56,6 +57,10 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 		n.watchPrimary(f, at, s)
 		if l.State == Serving {
 			n.someoneServes()
+			n.last = lastPrimary{leader: l, learned: n.Clock()}
+			if head, learned := f.Learned(); head.Term == l.Term {
+				n.last.learned = learned
+			}
 		}
 		return nil, cmp.Or(squatted, n.silence.look(n.Clock(), l, view, s.pause))
 	}
@@ -272,11 +277,12 @@ func (n *Node) elect(
 			Election: journal.NewElection(), NodeID: n.ID, RPC: n.RPC, HTTP: n.HTTP, Term: term, State: Elected,
 		},
 		right: journal.NewRight(n.Clock), histories: new(atomic.Bool), pace: journal.NewPace(n.FailoverAfter, n.SessionTTL, n.journalLog),
-		before: head.Head, learned: begun, why: reason(head.Head, n.previousLeader(), empty), empty: empty,
+		before: head.Head, learned: begun, empty: empty,
 	}
 	if known, learned := f.Learned(); known == head.Head {
 		c.learned = learned
 	}
+	n.lookBack(c)
 	if head.Head.Raised {
 		c.pace.Resume(begun, head.Head.FailoverAfter())
 	}
@@ -294,6 +300,8 @@ func (n *Node) elect(
 	}
 	turn(nodes, c.pace, c.histories)
 	c.why = cmp.Or(deposed, c.why)
+	n.last = c.last
+	n.last.why = c.why
 	c.phases.Elect = n.Clock() - begun
 	n.setCommitted(begun)
 	return c, nil

@@ -149,6 +149,7 @@ type Node struct {
 	serving    scene         // as last seen while a node served; only campaign uses it
 	watched    metadata.Term // of the primary that this node last saw commit; for campaign and the term that follows
 	led        metadata.Term // the last one in which this node served; for that term and later ones
+	last       lastPrimary   // for campaign and the term that follows
 	followed   Leader        // the last other node that was logged as serving; only campaign uses it
 	served     servedBy      // the leader key that stands; only campaign uses it
 	lastPause  Pause         // as last seen together with the journal; for campaign and the term that follows

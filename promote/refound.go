@@ -385,6 +385,7 @@ func (n *Node) found(ctx context.Context, f *follower.Follower, g grounds, term 
 		return nil, err
 	}
 	c.before = c.log.Tip().Head
+	c.last = lastPrimary{leader: Leader{Term: c.before.Term}, learned: c.learned}
 	n.leaderless = 0
 	n.setLeader(c.leader)
 	n.setRole(Promoting)

@@ -46,6 +46,7 @@ type Term struct {
 	writer    *journal.Writer
 	before    journal.Head  // the last one before this term
 	learned   time.Duration // by the clock: when this node learned of the head in before
+	last      lastPrimary   // the one before this term
 	why       string        // reason for the term, for people
 	end       string        // how it ended, if it was ended on purpose
 	left      time.Duration // from the end of calls until the handover was committed
@@ -143,6 +144,7 @@ func (n *Node) conclude(ctx context.Context, t *Term, why error) {
 		t.recordEnd(ctx, why)
 	}
 	if n.led == t.Number {
+		n.last = lastPrimary{leader: t.leader, learned: n.Clock()}
 		return
 	}
 	if gone {
@@ -182,7 +184,7 @@ func (t *Term) tried(err error) {
 func (n *Node) newTerm(c *candidate) *Term {
 	t := &Term{
 		Number: c.leader.Term, Store: c.store, node: n, leader: c.leader, session: c.session, right: c.right, pace: c.pace, log: c.log, histories: c.histories,
-		before: c.before, learned: c.learned, why: c.why, empty: c.empty, noWriters: c.noWriters, founded: c.founded,
+		before: c.before, learned: c.learned, last: c.last, why: c.why, empty: c.empty, noWriters: c.noWriters, founded: c.founded,
 		MayLack: c.empty || c.before.ForkOwed,
 	}
 	t.orders, t.ended = make(chan *order), make(chan struct{})

@@ -199,17 +199,40 @@ func (n *Node) silentFor() time.Duration {
 	return n.Clock() - n.answersSince
 }
 
+// A lastPrimary is the node that served last, as far as this node knows. Terms that led to
+// nothing may have begun since, and committed.
+type lastPrimary struct {
+	leader  Leader        // zero if this node has seen none
+	learned time.Duration // by the clock: when this node had learned of its newest commit, as of when it was last seen to serve
+	why     string        // reason for the first election after it; empty for none yet
+}
+
+// lookBack fills in which primary was before an election, and the reason for it.
+func (n *Node) lookBack(c *candidate) {
+	if c.last = n.last; c.last == (lastPrimary{}) {
+		c.last.leader = n.previousLeader()
+		c.last.leader.Term = c.before.Term
+	}
+	if c.last.leader.Term >= c.before.Term { // it made the last commit
+		c.last.learned = c.learned
+	}
+	if c.why = c.last.why; c.why == "" || c.empty {
+		c.why = reason(c.before, c.last.leader, c.empty)
+	}
+}
+
 // measureGap notes how long no node has answered before the term. If this node was the
 // previous primary, it knows when it answered last. Otherwise it counts from when it
-// learned of the last commit. If it did not see that primary commit, it may have learned of
-// the commit late, or the primary may have ended earlier: then the gap is a lower bound.
+// learned of that one's last commit. If it did not see that primary commit, it may have learned
+// of the commit late, or the primary may have ended earlier: then the gap is a lower bound.
 func (t *Term) measureGap() {
 	n := t.node
 	if t.before.Seq == 0 {
 		return
 	}
-	t.gap, t.gapAtLeast = n.Clock()-t.learned, n.watched != t.before.Term
-	if n.led == t.before.Term {
+	previous := t.last.leader.Term
+	t.gap, t.gapAtLeast = n.Clock()-t.last.learned, n.watched < previous
+	if n.led == previous {
 		t.gap, t.gapAtLeast = max(t.gap, n.silentFor()), false
 	}
 }

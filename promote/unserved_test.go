@@ -123,6 +123,55 @@ func TestATermThatEtcdRefuses(t *testing.T) {
 	}
 }
 
+// The time without a primary counts from the one that served before, through elections that led
+// nowhere, and so does the reason.
+func TestGapBeforeATermThatEtcdRefused(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	root := withUsers(t, etcd)
+	permit(t, root, clientv3.PermReadWrite, "/understudy/", "/understudy0")
+	w := newCluster(t, etcd)
+	journal, sessions := asUser(t, etcd, "root"), asUser(t, etcd, "root")
+	a := w.start("a", func(c *promote.Config) { c.Layout.View, c.Client, c.Sessions = view, journal, sessions })
+	w.serving(a).mount()
+	b := w.start("b", func(c *promote.Config) {
+		c.Layout.View, c.Random = view, func() float64 { return 0.5 }
+		c.Client, c.Sessions = asUser(t, etcd, "node"), asUser(t, etcd, "node")
+	})
+	w.promotable(b)
+	waitFor(t, "b to know a", func() bool { return b.Status().Leader.NodeID == "a" })
+	elections := root.Watch(t.Context(), layout.Leader())
+	for _, c := range []*clientv3.Client{journal, sessions} { // so that it neither hands over nor resigns
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.vanish()
+	for elected := 0; elected < 3; {
+		resp, open := <-elections
+		if !open {
+			t.Fatal("the watch of the leader key ended")
+		}
+		for _, e := range resp.Events {
+			if e.IsCreate() {
+				elected++
+			}
+		}
+	}
+	permit(t, root, clientv3.PermReadWrite, "mooncake-store/", "mooncake-store0")
+	w.serving(b)
+	// Between the first election, of three, and the last there are two pauses: 0.6 s.
+	var last promote.TermRecord
+	waitFor(t, "the record of b's term", func() bool {
+		list := must(b.Terms(t.Context()))
+		last = list[len(list)-1]
+		return last.NodeID == "b"
+	})
+	if last.Gap < 600 || !strings.HasPrefix(last.Why, "the leader key of a was gone") {
+		t.Errorf("got a gap of %d ms, since %s; want 600 ms at least, since a's key was gone", last.Gap, last.Why)
+	}
+}
+
 // etcd refuses each election: what was granted for its records does not stay.
 func TestAnElectionThatEtcdRefuses(t *testing.T) {
 	t.Parallel()

@@ -220,11 +220,24 @@ func (n *clusterNode) alive(ctx context.Context) (func(name string) bool, error)
 	return alive(nodes, witnesses), errors.Join(err, err2)
 }
 
+// listMembers returns the members of the nodes' own etcd. Without a majority it returns those
+// that this node's member knows, and the names of those that answer.
+func (n *clusterNode) listMembers(ctx context.Context) ([]members.Member, map[string]bool) {
+	half, cancel := context.WithTimeout(ctx, lookTimeout/2)
+	defer cancel()
+	list, err := members.List(half, n.members)
+	if err == nil {
+		return list, nil
+	}
+	list, answering, _ := n.etcdCluster().Answering(ctx) // if that fails, so does Nodes, whose error is shown
+	return list, answering
+}
+
 // memberMessages are the members of the nodes' own etcd, for a status.
-func memberMessages(list []members.Member, nodes []promote.NodeInfo, witnesses []promote.Witness) (messages []*pb.EtcdMember) {
-	for _, m := range list {
-		message := &pb.EtcdMember{Name: m.Name, PeerUrl: m.PeerURL, Learner: m.Learner, Alive: alive(nodes, witnesses)(m.Name)}
-		for _, w := range witnesses {
+func (v *view) memberMessages() (messages []*pb.EtcdMember) {
+	for _, m := range v.members {
+		message := &pb.EtcdMember{Name: m.Name, PeerUrl: m.PeerURL, Learner: m.Learner, Alive: alive(v.nodes, v.witnesses)(m.Name) || v.answering[m.Name]}
+		for _, w := range v.witnesses {
 			if w.ID == m.Name {
 				message.Witness = &pb.Witness{HttpAddress: w.HTTP, Version: w.Version, EtcdBytes: w.EtcdBytes, EtcdQuotaBytes: w.EtcdQuota}
 			}

@@ -255,7 +255,7 @@ func TestAMemberThatRunsStays(t *testing.T) {
 	if err := os.CopyFS(copied.DataDir, os.DirFS(settings.DataDir)); err != nil {
 		t.Fatal(err)
 	}
-	start()
+	b := start()
 	if c, err := etcdserver.Launch(copied); err == nil || !strings.Contains(err.Error(), "runs at "+url) {
 		t.Errorf("got %v, %v for a copy of its data, want that it is refused", c, err)
 	}
@@ -265,6 +265,13 @@ func TestAMemberThatRunsStays(t *testing.T) {
 			t.Errorf("a member that runs, replaced (%t): got %v, want that it is refused", replace, err)
 		}
 	}
+	if err := b.Close(); err != nil { // no majority is left
+		t.Fatal(err)
+	}
+	a.until("says whose member does not answer", func(s *pb.StatusResponse) bool {
+		list := s.GetJournal().GetEtcdMembers()
+		return len(s.GetNodes()) == 0 && len(list) == 2 && list[0].GetAlive() && list[1].GetName() == "b" && !list[1].GetAlive()
+	})
 }
 
 // Beyond loopback members talk over TLS, and a node shows the secret to join.

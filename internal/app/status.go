@@ -26,6 +26,7 @@ type view struct {
 	complete          []string // other nodes that are listed as complete
 	witnesses         []promote.Witness
 	members           []members.Member // of the nodes' own etcd
+	answering         map[string]bool  // of these, if no majority answers; else nil
 	headErr, nodesErr error
 	size, quota       uint64        // of etcd's database
 	paused            time.Duration // for how long automatic takeover is still paused; 0 if it is not
@@ -43,7 +44,7 @@ func (n *clusterNode) look(ctx context.Context) view {
 	asks.Go(func() { v.size, v.quota = n.etcd.sizes(ctx) })
 	if n.app.cfg.HA.Members() {
 		asks.Go(func() { v.witnesses, _ = n.Witnesses(ctx) })
-		asks.Go(func() { v.members, _ = members.List(ctx, n.members) }) // likewise
+		asks.Go(func() { v.members, v.answering = n.listMembers(ctx) })
 	}
 	asks.Go(func() { v.paused, _ = n.Paused(ctx) })
 	asks.Wait()
@@ -102,7 +103,7 @@ func (n *clusterNode) journalMessage(head journal.Head, s promote.Status, v view
 	j := &pb.JournalStatus{
 		CommittedSequence: uint64(head.Seq), HeadTerm: uint64(head.Term), History: string(s.Head.History),
 		LastSnapshotReason: string(s.LastLoad), Complete: s.Complete, Restored: s.Restored, Forked: s.Forked, Lapsed: s.Lapsed, Unread: s.Unread,
-		EtcdBytes: v.size, EtcdQuotaBytes: v.quota, EtcdEndpoints: n.etcd.members, EtcdMembers: memberMessages(v.members, v.nodes, v.witnesses),
+		EtcdBytes: v.size, EtcdQuotaBytes: v.quota, EtcdEndpoints: n.etcd.members, EtcdMembers: v.memberMessages(),
 	}
 	if s.Loss.Err != nil {
 		j.Lost = s.Loss.Err.Cause

@@ -42,7 +42,7 @@ func (f *Flags) memberListCommand() *cobra.Command {
 				list = append(list, memberResult{m.GetName(), m.GetPeerUrl(), !m.GetLearner(), m.GetAlive(), m.GetWitness() != nil})
 			}
 			if len(list) == 0 {
-				return errs.New(errs.Unavailable, "member", "no node knows members: a majority of them is away, or the nodes do not run etcd themselves")
+				return errs.New(errs.Unavailable, "member", "no node knows members: the nodes do not run etcd themselves, or their own members do not answer")
 			}
 			return f.Print(cmd, list, func(w io.Writer) {
 				t := cli.NewTable(w, "NAME", "PEER URL", "VOTES", "NODE RUNS")

@@ -862,7 +862,8 @@ type EtcdMember struct {
 	PeerUrl string `protobuf:"bytes,2,opt,name=peer_url,json=peerUrl,proto3" json:"peer_url,omitempty"`
 	// Whether it has no vote yet.
 	Learner bool `protobuf:"varint,3,opt,name=learner,proto3" json:"learner,omitempty"`
-	// Whether its node is registered in etcd.
+	// Whether its node is registered in etcd; while no majority of the members answers,
+	// whether this member does.
 	Alive bool `protobuf:"varint,4,opt,name=alive,proto3" json:"alive,omitempty"`
 	// What its node reports, if that is a witness and runs.
 	Witness       *Witness `protobuf:"bytes,5,opt,name=witness,proto3" json:"witness,omitempty"`

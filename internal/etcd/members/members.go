@@ -41,7 +41,13 @@ type Member struct {
 func List(ctx context.Context, client *clientv3.Client) ([]Member, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	resp, err := client.MemberList(ctx)
+	return ask(ctx, client)
+}
+
+// ask returns the members, by name: those that the client's member knows itself with
+// clientv3.WithSerializable, else those that a majority agrees on.
+func ask(ctx context.Context, client *clientv3.Client, options ...clientv3.OpOption) ([]Member, error) {
+	resp, err := client.MemberList(ctx, options...)
 	if err != nil {
 		return nil, errs.Wrap(errs.Unavailable, "", fmt.Errorf("asking etcd for its members: %w", err))
 	}

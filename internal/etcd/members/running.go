@@ -4,7 +4,10 @@ import (
 	"context"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/understudy-store/understudy/errs"
 )
@@ -28,6 +31,25 @@ func (c Cluster) gone(ctx context.Context, m Member) error {
 		return errs.New(errs.Unavailable, "", "the member of etcd at %s answers: stop it first", m.PeerURL)
 	}
 	return nil
+}
+
+// Answering returns the members that the client's own member knows, and the names of those that
+// answer. It needs no majority.
+func (c Cluster) Answering(ctx context.Context) (list []Member, names map[string]bool, err error) {
+	if list, err = ask(ctx, c.Client, clientv3.WithSerializable()); err != nil {
+		return nil, nil, err
+	}
+	var asks sync.WaitGroup
+	there := make([]bool, len(list))
+	for i, m := range list {
+		asks.Go(func() { there[i] = c.answers(ctx, m) })
+	}
+	asks.Wait()
+	names = make(map[string]bool)
+	for i, m := range list {
+		names[m.Name] = there[i]
+	}
+	return list, names, nil
 }
 
 // answers reports whether a member of this etcd is at the member's address. One that hangs,
