@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/etcd/etcdclient"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
 )
@@ -32,7 +33,7 @@ func (n *Node) Forget(ctx context.Context, id string) error {
 	const op = "Forget"
 	list, err := n.listComplete(ctx)
 	if err != nil {
-		return errs.Wrap(errs.Unavailable, op, err)
+		return errs.Wrap(errs.Unavailable, op, etcdclient.Explain(err))
 	}
 	i := slices.IndexFunc(list, func(c CompleteNode) bool { return c.ID == id })
 	if i < 0 {

@@ -14,6 +14,7 @@ import (
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/config"
+	"github.com/understudy-store/understudy/internal/etcd/etcdclient"
 	"github.com/understudy-store/understudy/internal/mooncake"
 	"github.com/understudy-store/understudy/internal/rpc"
 	"github.com/understudy-store/understudy/internal/service"
@@ -176,7 +177,7 @@ func (n *clusterNode) Refound(ctx context.Context, giveUp []string, file *rpc.Up
 func (n *clusterNode) History(ctx context.Context) (*pb.HistoryResponse, error) {
 	records, err := n.Terms(ctx)
 	if err != nil {
-		return nil, errs.Wrap(errs.Unavailable, "History", err)
+		return nil, errs.Wrap(errs.Unavailable, "History", etcdclient.Explain(err))
 	}
 	history := &pb.HistoryResponse{}
 	for _, r := range records {
@@ -209,7 +210,7 @@ func (n *clusterNode) Events(ctx context.Context, from metadata.Seq, follow bool
 				from = head.Head.Seq + 1
 			}
 			if err != nil && !errors.Is(err, errEnough) {
-				yield(nil, errs.Wrap(errs.Unavailable, "Events", err))
+				yield(nil, errs.Wrap(errs.Unavailable, "Events", etcdclient.Explain(err)))
 			}
 			if err != nil || !follow || clock.Sleep(ctx, eventsPause) != nil {
 				return

@@ -20,6 +20,7 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/internal/config"
 	"github.com/understudy-store/understudy/metadata"
@@ -271,6 +272,17 @@ func TestTakeoverThatIsBlocked(t *testing.T) {
 	blocked("automatic takeover is paused")
 	cluster.StopAll()
 	blocked("etcd does not answer")
+	_, ofHistory := b.admin.History(t.Context(), &pb.HistoryRequest{})
+	_, ofForget := b.admin.Forget(t.Context(), &pb.ForgetRequest{NodeId: "x"})
+	events, ofEvents := b.admin.Events(t.Context(), &pb.EventsRequest{})
+	if ofEvents == nil {
+		_, ofEvents = events.Recv()
+	}
+	for what, err := range map[string]error{"history": ofHistory, "forget": ofForget, "events": ofEvents} {
+		if kindOf(err) != errs.Unavailable || !strings.Contains(err.Error(), "etcd does not answer") {
+			t.Errorf("%s: got %v, want that etcd does not answer", what, err)
+		}
+	}
 	cluster.StartAll() // else nodes end slowly
 	b.promotable()
 }

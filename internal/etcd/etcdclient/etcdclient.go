@@ -197,6 +197,14 @@ func Silent(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.Unavailable || status.Code(err) == codes.DeadlineExceeded
 }
 
+// Explain puts before an error of a client that etcd does not answer, if it says that.
+func Explain(err error) error {
+	if Silent(err) {
+		return fmt.Errorf("etcd does not answer (see masterctl status): %w", err)
+	}
+	return err
+}
+
 // Check waits until etcd, at the endpoints that the client was made for, answers
 // a linearizable read, or the context ends.
 func Check(ctx context.Context, client *clientv3.Client, endpoints []string) error {
