@@ -20,7 +20,7 @@ const clearScreen = "\x1b[H\x1b[2J"
 // sets no bound. A terminal shows only the newest result. A round that fails is reported, and
 // the next one tries again. Repeat returns the error of the last round, or its exit status if
 // --timeout ends the rounds.
-func (f *Flags) Repeat(cmd *cobra.Command, interval time.Duration, rounds int, body func(context.Context) error) error {
+func (f *Flags) Repeat(cmd *cobra.Command, interval time.Duration, rounds uint, body func(context.Context) error) error {
 	if interval < 100*time.Millisecond {
 		return Misusef("--interval is %v: it must be at least 100ms", interval)
 	}
@@ -33,7 +33,7 @@ func (f *Flags) Repeat(cmd *cobra.Command, interval time.Duration, rounds int, b
 	}
 	return f.run(cmd, cmd.Flags().Changed("timeout"), func(ctx context.Context) error {
 		var last error // carries the exit status of the last round
-		for round := 1; ; round++ {
+		for round := uint(1); ; round++ {
 			var page bytes.Buffer // printed at once, so that a screen does not flicker
 			cmd.SetOut(&page)
 			err := f.Run(cmd, body)

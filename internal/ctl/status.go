@@ -88,7 +88,7 @@ type nodeResult struct {
 
 func (f *Flags) statusCommand() *cobra.Command {
 	var interval time.Duration
-	var rounds int
+	var rounds uint
 	watch := false
 	cmd := &cobra.Command{
 		Use:   "status",

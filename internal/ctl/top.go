@@ -55,7 +55,7 @@ type watcher struct {
 
 func (f *Flags) topCommand() *cobra.Command {
 	var interval time.Duration
-	var rounds int
+	var rounds uint
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Watch what the primary does: calls, puts, reads, evictions and commits a second",
@@ -91,9 +91,9 @@ status does.`,
 	return cmd
 }
 
-func bindRepeat(cmd *cobra.Command, interval *time.Duration, rounds *int) {
+func bindRepeat(cmd *cobra.Command, interval *time.Duration, rounds *uint) {
 	cmd.Flags().DurationVar(interval, "interval", 2*time.Second, "how often it prints")
-	cmd.Flags().IntVar(rounds, "count", 0, "how many times it prints; 0 for until Ctrl-C")
+	cmd.Flags().UintVar(rounds, "count", 0, "how many times it prints; 0 for until Ctrl-C")
 }
 
 // compare returns what a node did since the last round. If that was of another node or

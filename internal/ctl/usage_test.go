@@ -79,6 +79,7 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"top", "--interval=1ms"}, []string{"--interval is 1ms"}},
 		{[]string{"explain"}, []string{"needs one KEY"}},
 		{[]string{"rm-all", "--yes", "--tenant="}, []string{"--tenant is empty", "all tenants"}},
+		{[]string{"top", "--count=-1"}, []string{"--count", "invalid"}},
 		{[]string{"pause", "--for=500us"}, []string{"--for is 500µs", "1s at least"}},
 		{[]string{"quota", "set", "a"}, []string{"needs a TENANT and a SIZE"}},
 		{[]string{"quota", "set", "a", "many"}, []string{`the SIZE is "many"`, "64KiB"}},
