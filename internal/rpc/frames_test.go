@@ -39,6 +39,7 @@ type rawPeer struct {
 	*http2.Framer
 	stream uint32
 	ended  chan struct{} // closed when the server has closed the connection
+	acks   chan struct{} // one for each settings that the server has read
 }
 
 func (n *node) raw() *rawPeer {
@@ -52,14 +53,33 @@ func (n *node) raw() *rawPeer {
 
 func (n *node) rawOver(conn net.Conn) *rawPeer {
 	n.t.Cleanup(func() { _ = conn.Close() })
-	p := &rawPeer{Conn: conn, Framer: http2.NewFramer(conn, conn), ended: make(chan struct{})}
+	p := &rawPeer{Conn: conn, Framer: http2.NewFramer(conn, conn), ended: make(chan struct{}), acks: make(chan struct{}, 1000)}
 	_, _ = io.WriteString(conn, http2.ClientPreface)
 	_ = p.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 	go func() {
 		defer close(p.ended)
-		_, _ = io.Copy(io.Discard, conn)
+		for {
+			f, err := p.ReadFrame()
+			if err != nil {
+				return
+			}
+			if s, ok := f.(*http2.SettingsFrame); ok && s.IsAck() {
+				p.acks <- struct{}{}
+			}
+		}
 	}()
 	return p
+}
+
+// acked waits until the server has read so many of the settings that were sent, and so all that
+// was sent before them.
+func (p *rawPeer) acked(n int) {
+	for range n {
+		select {
+		case <-p.acks:
+		case <-p.ended:
+		}
+	}
 }
 
 // open begins a call whose headers have a value of so many bytes, in CONTINUATION frames
@@ -227,6 +247,7 @@ func TestFinishedRequestsAreNotCounted(t *testing.T) {
 	open, arriving, _ := n.server.Budgets()
 	p := n.raw()
 	_ = p.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 64 << 10}) // takes answers
+	p.acked(2)
 	for i := range 100 {
 		var err error
 		switch i % 3 {
@@ -242,6 +263,8 @@ func TestFinishedRequestsAreNotCounted(t *testing.T) {
 		if err != nil {
 			t.Fatalf("call %d: %v, want no error: all before are over", i, err)
 		}
+		_ = p.WriteSettings()
+		p.acked(1)
 		n.empty(open)
 		n.empty(arriving)
 	}
