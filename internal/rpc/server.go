@@ -181,6 +181,7 @@ type Config struct {
 type Server struct {
 	Config
 	grpc        *grpc.Server
+	conns       accepted
 	admin       *adminService
 	unary       []grpc.UnaryServerInterceptor // around each call, the outermost one first
 	permissions map[string]permission
@@ -265,7 +266,7 @@ func (s *Server) logUnfinished(peer net.Addr) {
 // Serve answers calls that come through a listener until Stop is called, and
 // then returns nil. It closes the listener.
 func (s *Server) Serve(l net.Listener) error {
-	err := s.grpc.Serve(l)
+	err := s.grpc.Serve(s.conns.listener(l))
 	if err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return fmt.Errorf("serving gRPC at %v: %w", l.Addr(), err)
 	}
@@ -286,6 +287,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	case <-done:
 		return nil
 	case <-ctx.Done():
+		s.conns.close()
 		s.grpc.Stop()
 		return fmt.Errorf("stopping gRPC: calls were cut off: %w", context.Cause(ctx))
 	}
