@@ -190,6 +190,28 @@ func TestForgetWithoutAnAnswer(t *testing.T) {
 	}
 }
 
+// starting is a network in which b has just been started.
+type starting struct{ *cluster }
+
+func (starting) Standing(context.Context, string) (promote.Standing, error) {
+	return promote.Standing{}, fmt.Errorf("peer b: %w", &promote.StartingError{NodeID: "b", Why: "this node waits for etcd"})
+}
+
+// A node that runs and cannot say yet what it holds is not forgotten.
+func TestForgetANodeThatStarts(t *testing.T) {
+	t.Parallel()
+	w, b := cutOff(t)
+	m := w.start("m", func(c *promote.Config) { c.Peers = starting{w} })
+	b.vanish()
+	w.unregistered("b")
+	if err := m.Forget(t.Context(), "b"); errs.KindOf(err) != errs.Unavailable || !strings.Contains(err.Error(), "node b runs") || !strings.Contains(err.Error(), "waits for etcd") {
+		t.Errorf("b: got %v, want that it runs and waits for etcd", err)
+	}
+	if err := m.Forget(t.Context(), "a"); err != nil { // b answers at its address
+		t.Errorf("a: %v, want no error", err)
+	}
+}
+
 // A node that moves to another address within a term is listed with that address.
 func TestListedAtItsAddress(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package promote
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -39,7 +40,11 @@ func (n *Node) Forget(ctx context.Context, id string) error {
 	if i < 0 {
 		return errs.New(errs.InvalidParams, op, "no node %q is listed as complete; there are: %v", id, list)
 	}
-	if s, runs := n.runs(ctx, list[i]); runs {
+	s, runs, err := n.runs(ctx, list[i])
+	if err != nil {
+		return errs.New(errs.Unavailable, op, "node %s runs, at %s, and cannot say yet what it holds (%v): wait until it can, or stop it, and ask again", id, list[i].RPC, err)
+	}
+	if runs {
 		if s.Position.Seq == 0 {
 			return errs.New(errs.Unavailable, op, "node %s runs, at %s, without a state; stop it, and ask again", id, list[i].RPC)
 		}
@@ -70,15 +75,20 @@ func (n *Node) Forget(ctx context.Context, id string) error {
 // that is gone may be lost, and the whole order has only a few seconds.
 const forgetAsk = 2 * time.Second
 
-// runs asks another node that is listed whether it runs.
-func (n *Node) runs(ctx context.Context, c CompleteNode) (Standing, bool) {
+// runs asks another node that is listed whether it runs. It returns a *StartingError if that
+// one runs and cannot say yet what it holds.
+func (n *Node) runs(ctx context.Context, c CompleteNode) (Standing, bool, error) {
 	if c.ID == n.ID || c.RPC == "" {
-		return Standing{}, false
+		return Standing{}, false, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, forgetAsk)
 	defer cancel()
 	s, err := n.Peers.Standing(ctx, c.RPC)
-	return s, err == nil && s.ID == c.ID
+	var starting *StartingError
+	if errors.As(err, &starting) && starting.NodeID == c.ID {
+		return Standing{}, false, starting
+	}
+	return s, err == nil && s.ID == c.ID, nil
 }
 
 // strike returns the operations that strike a node off and record that under forgotten/. At

@@ -115,6 +115,7 @@ type Peers interface {
 	// Fetch streams a snapshot from the node at an RPC address.
 	Fetch(ctx context.Context, address string, add func(part []byte) error) (journal.Cursor, error)
 	// Standing asks the node at an RPC address what it holds.
+	// Errors: *StartingError of a node that runs and cannot say yet what it holds.
 	Standing(ctx context.Context, address string) (Standing, error)
 	// WaitApplied waits until a node has applied a sequence. It fails if another node answers
 	// at its RPC address.

@@ -47,6 +47,14 @@ func (s Standing) ahead(o Standing) bool {
 	return s.ID < o.ID
 }
 
+// A StartingError says that a node runs, and cannot say yet what it holds.
+type StartingError struct {
+	NodeID string
+	Why    string
+}
+
+func (e *StartingError) Error() string { return e.Why }
+
 // level reports whether two nodes are at the same position of a journal, and both did or
 // did not restart.
 func (s Standing) level(o Standing) bool {

@@ -24,6 +24,7 @@ import (
 	"github.com/understudy-store/understudy/internal/config"
 	"github.com/understudy-store/understudy/internal/etcd/etcdserver"
 	"github.com/understudy-store/understudy/internal/rpcerr"
+	"github.com/understudy-store/understudy/promote"
 )
 
 // An operator learns that a member of etcd was killed, though etcd goes on without it and no
@@ -178,6 +179,11 @@ func TestStartWhileEtcdIsAway(t *testing.T) {
 	said, from := rpcerr.Parse(err)
 	if said == nil || said.Kind != errs.NotLeader || from.NodeID != "a" || !strings.Contains(said.Error(), "this node waits for etcd") {
 		t.Errorf("gRPC: got %v from %v, want that a waits for etcd", err, from)
+	}
+	_, err = (&peers{clusterID: c.HA.ClusterID, nodeID: "x"}).Standing(t.Context(), b.RPCAddress())
+	var starting *promote.StartingError
+	if !errors.As(err, &starting) || starting.NodeID != "a" || !strings.Contains(starting.Why, "waits for etcd") {
+		t.Errorf("asked by another node: got %v, want that a starts", err)
 	}
 	cluster.StartAll()
 	b.serves()

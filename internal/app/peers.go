@@ -168,6 +168,9 @@ func ask[R interface{ GetHeader() *pb.ResponseHeader }](p *peers, address string
 // Standing asks a node what it holds.
 func (p *peers) Standing(ctx context.Context, address string) (promote.Standing, error) {
 	st, err := ask(p, address, func(c pb.AdminServiceClient) (*pb.StatusResponse, error) { return c.Status(ctx, &pb.StatusRequest{}) })
+	if e, from := rpcerr.Parse(err); e != nil && e.Kind == errs.NotLeader && from.ClusterID == p.clusterID {
+		return promote.Standing{}, &promote.StartingError{NodeID: from.NodeID, Why: e.Detail}
+	}
 	if err != nil {
 		return promote.Standing{}, err
 	}
