@@ -57,10 +57,7 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 		n.watchPrimary(f, at, s)
 		if l.State == Serving {
 			n.someoneServes()
-			n.last = lastPrimary{leader: l, learned: n.Clock()}
-			if head, learned := f.Learned(); head.Term == l.Term {
-				n.last.learned = learned
-			}
+			n.remember(l, f)
 		}
 		return nil, cmp.Or(squatted, n.silence.look(n.Clock(), l, view, s.pause))
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/promote/follower"
 )
 
 // A TermRecord describes a term for operators. Only a pause of takeover depends on it: the
@@ -205,6 +206,14 @@ type lastPrimary struct {
 	leader  Leader        // zero if this node has seen none
 	learned time.Duration // by the clock: when this node had learned of its newest commit, as of when it was last seen to serve
 	why     string        // reason for the first election after it; empty for none yet
+}
+
+// remember notes a leader that serves.
+func (n *Node) remember(l Leader, f *follower.Follower) {
+	n.last = lastPrimary{leader: l, learned: n.Clock()}
+	if head, learned := f.Learned(); head.Term == l.Term {
+		n.last.learned = learned
+	}
 }
 
 // lookBack fills in which primary was before an election, and the reason for it.

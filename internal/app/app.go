@@ -136,7 +136,7 @@ func (a *App) open(files int, log zerolog.Logger) (err error) {
 	a.log = log.With().Str("node", a.cfg.Node.ID).Logger()
 	a.connections = newConnectionBudget(files, cfg.Peers.Share, cfg.Mooncake.Forward, a.log)
 	if a.cfg.HA.Members() || a.awaitsEtcd() {
-		if a.waiting, err = newWaiting(a.httpListener, a.rpcListener); err != nil {
+		if a.waiting, err = newWaiting(a.httpListener, a.rpcListener, append(a.mooncakeListeners, a.metadataListener)...); err != nil {
 			return err
 		}
 	}

@@ -9,7 +9,9 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/httpapi"
 	"github.com/understudy-store/understudy/internal/rpc"
 	"github.com/understudy-store/understudy/internal/rpcerr"
@@ -20,22 +22,35 @@ import (
 // answer is that of a node that does not lead, so that clients go on to one that knows more.
 type waiting struct {
 	reason      atomic.Pointer[string]
-	http, calls net.Listener // on the sockets of the servers that are to come; no calls on a witness
+	http, calls net.Listener   // on the sockets of the servers that are to come; no calls on a witness
+	others      []net.Listener // likewise; their connections are closed at once
 }
 
-// newWaiting returns one on the ports of listeners, which stay as they are. calls is nil on a
-// witness.
-func newWaiting(http, calls net.Listener) (w *waiting, err error) {
-	w = new(waiting)
-	if w.http, err = sameSocket(http); err != nil {
-		return nil, err
+// newWaiting returns one on the ports of listeners, which stay as they are. calls, and others,
+// may be nil.
+func newWaiting(http, calls net.Listener, others ...net.Listener) (*waiting, error) {
+	w := new(waiting)
+	w.say("this node waits for etcd")
+	same := func(l net.Listener) (net.Listener, error) {
+		if l == nil {
+			return nil, nil
+		}
+		return sameSocket(l)
 	}
-	if calls != nil {
-		if w.calls, err = sameSocket(calls); err != nil {
-			return nil, errors.Join(err, w.http.Close())
+	var err, err2 error
+	w.http, err = same(http)
+	w.calls, err2 = same(calls)
+	err = errors.Join(err, err2)
+	for _, l := range others {
+		other, err2 := same(l)
+		if err = errors.Join(err, err2); other != nil {
+			w.others = append(w.others, other)
 		}
 	}
-	w.say("this node waits for etcd")
+	if err != nil {
+		w.close()
+		return nil, err
+	}
 	return w, nil
 }
 
@@ -56,9 +71,10 @@ func sameSocket(l net.Listener) (net.Listener, error) {
 func (w *waiting) say(reason string) { w.reason.Store(&reason) }
 
 func (w *waiting) close() {
-	_ = w.http.Close()
-	if w.calls != nil {
-		_ = w.calls.Close()
+	for _, l := range append(w.others, w.http, w.calls) {
+		if l != nil {
+			_ = l.Close()
+		}
 	}
 }
 
@@ -83,7 +99,13 @@ func (w *waiting) answer(a *App) (end func()) {
 	if w.calls != nil {
 		serving.Go(func() { _ = calls.Serve(a.connections.listener(w.calls)) })
 	}
+	for _, l := range w.others {
+		serving.Go(func() { refuse(l) })
+	}
 	return func() {
+		for _, l := range w.others {
+			_ = l.Close()
+		}
 		calls.Stop()
 		now, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -91,6 +113,25 @@ func (w *waiting) answer(a *App) (end func()) {
 		serving.Wait()
 	}
 }
+
+// refuse closes connections as they come, until the listener is closed: their clients go on to
+// another node.
+func refuse(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		switch {
+		case err == nil:
+			_ = c.Close()
+		case errors.Is(err, net.ErrClosed):
+			return
+		default: // no descriptor is free
+			_ = clock.Sleep(context.Background(), refusePause)
+		}
+	}
+}
+
+// refusePause is how long refuse waits after an error of the listener.
+const refusePause = 100 * time.Millisecond
 
 // answerWaiting says that the process lives, and that it is not ready.
 func answerWaiting(out http.ResponseWriter, r *http.Request, reason string) {

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +11,43 @@ import (
 
 	"github.com/rs/zerolog"
 )
+
+// Clients of the other ports hear at once that they are not served: they go on to another node.
+// The ports stay for the servers that come after.
+func TestWaitingClosesOtherConnections(t *testing.T) {
+	var ports []net.Listener
+	for range 2 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		ports = append(ports, l)
+	}
+	w, err := newWaiting(ports[0], nil, ports[1], nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := w.answer(&App{log: zerolog.Nop(), connections: newConnectionBudget(1000, 0.5, false, zerolog.Nop())})
+	dial := func() net.Conn {
+		c, err := net.Dial("tcp", ports[1].Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	if n, err := dial().Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
+		t.Errorf("read %d bytes, %v; want the end of the connection", n, err)
+	}
+	end()
+	dial()
+	if c, err := ports[1].Accept(); err != nil {
+		t.Errorf("the server that comes after: %v", err)
+	} else {
+		_ = c.Close()
+	}
+}
 
 // Who waits tells why, but not where only some may know; the port stays for the server
 // that comes after.
