@@ -9,10 +9,13 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/etcd/etcdclient"
 	"github.com/understudy-store/understudy/internal/etcd/etcdserver"
+	"github.com/understudy-store/understudy/internal/etcd/members"
 	"github.com/understudy-store/understudy/internal/zslog"
+	"github.com/understudy-store/understudy/journal"
 )
 
 // etcdWait is how long a node without a state waits for its etcd at the start, before it
@@ -55,6 +58,12 @@ func (a *App) openEtcd(ctx context.Context) (*etcdConn, error) {
 	if err := e.answer(ctx, a, e.connect); err != nil {
 		e.close()
 		return nil, err
+	}
+	if a.cfg.HA.Members() {
+		of := members.Cluster{Client: e.journal, Replaced: journal.NewLayout(a.cfg.HA.EtcdPrefix, a.cfg.HA.ClusterID).Replaced()}
+		if err := of.Returned(ctx, a.cfg.Node.ID); err != nil && errs.KindOf(err) != errs.InvalidParams { // unless etcd does not know the name yet
+			a.log.Warn().Err(err).Msg("an order that this node's member of etcd may be replaced may still stand")
+		}
 	}
 	return e, nil
 }

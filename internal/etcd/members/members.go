@@ -172,6 +172,19 @@ func (c Cluster) Replace(ctx context.Context, name string) error {
 	return nil
 }
 
+// Returned ends an order that a member may be replaced: it runs, with its data.
+func (c Cluster) Returned(ctx context.Context, name string) error {
+	m, err := c.find(ctx, name)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	key := c.Replaced + m.Name
+	_, err = c.Client.Txn(ctx).If(clientv3.Compare(clientv3.Value(key), "=", m.key())).Then(clientv3.OpDelete(key)).Commit()
+	return err
+}
+
 // Remove takes away the member of a name, or the one at a URL that has not started yet.
 func (c Cluster) Remove(ctx context.Context, name string) error {
 	m, err := c.find(ctx, name)

@@ -86,6 +86,13 @@ func TestReplace(t *testing.T) {
 	if _, err := cluster.Add(ctx, name, "http://127.0.0.1:1"); errs.KindOf(err) != errs.Unavailable || !strings.Contains(err.Error(), "stop it first") {
 		t.Errorf("joining in place of one that runs: got %v, want that it is refused", err)
 	}
+	if err := cluster.Returned(ctx, name); err != nil {
+		t.Fatal(err)
+	}
+	runs = false // it is lost once more, and nobody has said that it may be replaced
+	if _, err := cluster.Add(ctx, name, "http://127.0.0.1:1"); errs.KindOf(err) != errs.Unavailable || !strings.Contains(err.Error(), "masterctl member replace "+name) {
+		t.Errorf("joining in place of one that came back meanwhile: got %v, want that it takes an order", err)
+	}
 }
 
 // A change whose answer is lost may have been made: that is no refusal.
