@@ -51,6 +51,8 @@ func testControls() []testControl {
 		{"promote", "^TestALoneMasterUnderAnotherID$/^with_no_list_of_nodes$", "former-id"},
 		{"internal/service", "^TestClaimedEndpointsAreShared$", "claimed-endpoints"},
 		{"internal/service", "^TestTransfersMakeRoomInTheQuota$", "spared-objects"},
+		{"promote", "^TestForgetANodeThatStarts$", "starting-forgotten"},
+		{"internal/rpc", "^TestStopBesideSilentConnections$", "silent-handshakes"},
 		{"internal/etcd/etcdserver", "^TestCopyOfAMember$", "copied-member"},
 		{"internal/etcd/etcdserver", "^TestTheCopyEndsBesideItsOriginal$", "twin-members"},
 	}
