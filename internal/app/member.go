@@ -7,6 +7,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"slices"
@@ -74,6 +75,12 @@ func (a *App) place(ctx context.Context, dir string, secrecy etcdserver.TLS) (et
 // second etcd beside the one of which this node was a member.
 func (a *App) checkPlace(ctx context.Context, m etcdserver.Member, secrecy etcdserver.TLS) error {
 	founds := len(a.cfg.HA.Join) == 0
+	if secrecy.Cert != "" { // else it would get a vote, and no other member could call it
+		host, _, _ := net.SplitHostPort(m.PeerAddr)
+		if err := a.certs.GoodFor(host); err != nil {
+			return fmt.Errorf("--tls-cert: %w: the other members of etcd call this node there; issue a certificate with that name, or correct --advertise-address or --etcd-peer-listen", err)
+		}
+	}
 	if !founds && !slices.ContainsFunc(a.cfg.HA.Join, func(address string) bool { return address != a.cfg.Node.AdvertiseAddress }) {
 		return fmt.Errorf("--join names this node alone (%s): name the others", a.cfg.Node.AdvertiseAddress)
 	}
@@ -83,7 +90,10 @@ func (a *App) checkPlace(ctx context.Context, m etcdserver.Member, secrecy etcds
 	if err := a.mayFound(); err != nil {
 		return err
 	}
-	if err := etcdserver.CheckUnclaimed(ctx, m.PeerAddr, secrecy, etcdserver.ClaimWait); err != nil {
+	switch err := etcdserver.CheckUnclaimed(ctx, m.PeerAddr, secrecy, etcdserver.ClaimWait); {
+	case errors.As(err, new(*net.OpError)): // it cannot listen
+		return err
+	case err != nil:
 		return fmt.Errorf("--cluster-init: %w; to join it again: --join, and masterctl member replace --yes %s", err, m.Name)
 	}
 	return ctx.Err()

@@ -274,6 +274,20 @@ func TestAMemberThatRunsStays(t *testing.T) {
 	})
 }
 
+// A node whose certificate does not have its address would get a vote, and no other member could
+// call it: with two that vote, it could not be taken away again either.
+func TestCertificateOfAnotherAddress(t *testing.T) {
+	t.Parallel()
+	files := issue(t, newAuthority(t), "node", certs.Subject{Name: "node", Role: "node", Hosts: []string{"localhost"}})
+	for _, joins := range [][]string{nil, {"127.0.0.1:1"}} {
+		c := secure(machine(t, "b"), files)
+		c.HA.ClusterInit, c.HA.Join = joins == nil, joins
+		if err := ends(t, c); err == nil || !strings.Contains(err.Error(), "--tls-cert") || !strings.Contains(err.Error(), "127.0.0.1") {
+			t.Errorf("joins %v: got %v, want that the certificate lacks the address", joins, err)
+		}
+	}
+}
+
 // Beyond loopback members talk over TLS, and a node shows the secret to join.
 func TestJoiningIsGuarded(t *testing.T) {
 	t.Parallel() // it waits, for connections of etcd that are 5 s old and for a last member that stops alone

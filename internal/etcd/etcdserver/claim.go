@@ -20,7 +20,7 @@ const ClaimWait = time.Second
 func CheckUnclaimed(ctx context.Context, peerAddr string, secrecy TLS, wait time.Duration) error {
 	l, err := net.Listen("tcp", peerAddr)
 	if err != nil {
-		return fmt.Errorf("the peer address of etcd's member: %w", err)
+		return fmt.Errorf("the peer address of etcd's member (--etcd-peer-listen): %w", err)
 	}
 	if wait == 0 {
 		return l.Close()

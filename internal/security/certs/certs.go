@@ -141,6 +141,14 @@ func (s *Source) Name() string {
 	return ""
 }
 
+// GoodFor returns an error if the certificate does not have a host among its names.
+func (s *Source) GoodFor(host string) error {
+	if c := s.now.Load(); c.pair != nil && c.pair.Leaf != nil {
+		return c.pair.Leaf.VerifyHostname(host)
+	}
+	return nil
+}
+
 // Server returns what a server presents, and what it demands of clients. Each new
 // connection is judged by the files of that time; sessions are not resumed, as that
 // would judge by older ones.
