@@ -165,6 +165,18 @@ func TestForget(t *testing.T) {
 	refused("giving up the primary", m.Forget(t.Context(), "m"), errs.Unavailable, "m is registered")
 }
 
+// Where etcd has lost the head, no term that a node remembers is the last one: an order to start
+// empty is judged by who holds the state.
+func TestStartEmptyWithoutAHead(t *testing.T) {
+	t.Parallel()
+	w, _ := cutOff(t)
+	m := w.start("m")
+	do(t, w.etcd, clientv3.OpDelete(layout.Head()))
+	if err := m.AllowEmpty(t.Context(), 7, true); errs.KindOf(err) != errs.Unavailable || !strings.Contains(err.Error(), "masterctl forget --yes a b") {
+		t.Errorf("got %v, want that a and b may hold the state", err)
+	}
+}
+
 // deaf is a network on which packets to other machines are lost, as if these had gone.
 type deaf struct{ *cluster }
 

@@ -249,8 +249,8 @@ func (n *Node) AllowEmpty(ctx context.Context, term metadata.Term, noWriters boo
 	if err != nil {
 		return errs.Wrap(errs.Unavailable, "StartEmpty", err)
 	}
-	if last := view.Cursor.Head.Term; view.Err == nil && term != 0 && last != term {
-		return errs.New(errs.InvalidParams, "StartEmpty", "the last term is %d, not %d; look at the status and ask again", last, term)
+	if last := view.Cursor.Head; view.Err == nil && last.Seq > 0 && term != 0 && last.Term != term {
+		return errs.New(errs.InvalidParams, "StartEmpty", "the last term is %d, not %d; look at the status and ask again", last.Term, term)
 	}
 	nodes, err := listNodes(ctx, n.Client, n.Layout)
 	if err != nil {
