@@ -25,6 +25,8 @@ func explain(err error, command string) string {
 		advice = adviceOnAccess(text)
 	case kind == errs.NotSupported && !strings.Contains(text, "high availability is off"):
 		return text // no cluster would help
+	case kind == errs.IllegalClient && command == "mount":
+		return text // it has no --client-id
 	case kind == errs.IllegalClient && slices.ContainsFunc(lacksRole, func(says string) bool { return strings.Contains(text, says) }):
 		advice = "call with the certificate or the token of an operator: --tls-cert and --tls-key, or --token-file with --tls-ca"
 	case advice == seeStatus && (command == "status" || command == "doctor" || strings.Contains(text, "no node answers")):
@@ -43,7 +45,9 @@ func adviceOnAccess(text string) string {
 		{"tls: certificate required", showYourself}, {"broken pipe", showYourself},
 		{"does not look like a TLS handshake", "the node takes plain text: leave out --tls-ca, --tls-cert and --tls-key"},
 		{"signed by unknown authority", "give the file with the authority of the nodes' certificates: --tls-ca"},
-		{"HTTP/1.1", "that port is one for HTTP: give the node's port for calls (--rpc_port, 50051 by default)"},
+		{"HTTP/1.1", otherPort}, {"missing selected ALPN property", otherPort},
+		{"certificate is valid for", "call the node by a name that its certificate has; or issue it one that has the address of your call"},
+		{"unknown certificate authority", "the node does not know the authority of your certificate: give --tls-cert of one that is in its --tls-ca"},
 		{"server preface", "the node may demand TLS: give --tls-ca, and --tls-cert with --tls-key; or it takes no more connections: see its log"},
 	} {
 		if strings.Contains(text, a.says) {
@@ -52,6 +56,8 @@ func adviceOnAccess(text string) string {
 	}
 	return ""
 }
+
+const otherPort = "that port is one for HTTP: give the node's port for calls (--rpc_port, 50051 by default)"
 
 const showYourself = "the node may demand to know who calls: give --tls-cert with --tls-key, or --token-file; else see that it runs"
 

@@ -45,6 +45,9 @@ func TestAdviceOnAccess(t *testing.T) {
 		{errs.New(errs.Unavailable, "Status", "no node answers; 10.0.0.1:9003: error reading server preface: http2: frame too large, note that the frame header looked like an HTTP/1.1 header"), "one for HTTP"},
 		{errs.New(errs.Unavailable, "Status", "no node answers; 10.0.0.1:50051: tls: first record does not look like a TLS handshake"), "leave out --tls-ca"},
 		{errs.New(errs.Unavailable, "Status", "no node answers; 10.0.0.1:50051: x509: certificate signed by unknown authority"), "--tls-ca"},
+		{errs.New(errs.Unavailable, "Status", "no node answers; 10.0.0.1:9003: credentials: cannot check peer: missing selected ALPN property"), "one for HTTP"},
+		{errs.New(errs.Unavailable, "Status", "no node answers; 10.0.0.9:50051: x509: certificate is valid for 10.0.0.1, not 10.0.0.9"), "a name that its certificate has"},
+		{errs.New(errs.Unavailable, "Status", "no node answers; 10.0.0.1:50051: error reading server preface: remote error: tls: unknown certificate authority"), "the authority of your certificate"},
 		{errs.New(errs.IllegalClient, "RemoveAll", "RemoveAll is for the role operator, and \"a\" has client"), "of an operator"},
 		{errs.New(errs.IllegalClient, "Status", "the caller has shown neither a certificate nor a token"), "of an operator"},
 		{errs.New(errs.IllegalClient, "Status", "the token is unknown, or came without TLS"), "of an operator"},
@@ -53,6 +56,9 @@ func TestAdviceOnAccess(t *testing.T) {
 		if got := explain(c.err, "status"); !strings.Contains(got, c.want) {
 			t.Errorf("got %q, want %q in it", got, c.want)
 		}
+	}
+	if got := explain(errs.New(errs.IllegalClient, "MountSegment", ""), "mount"); strings.Contains(got, "--client-id") {
+		t.Errorf("a mount: got %q, want no flag that it lacks", got)
 	}
 }
 

@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -36,10 +37,11 @@ func (d *diagnosis) checkNodes(all nodes) {
 	for _, r := range all.rivalries() {
 		d.add(r.check, bad, rivalryHelp, "%s", r.text)
 	}
-	ready := 0
+	ready, blocked := 0, ""
 	for i := range s.Nodes {
-		if s.Nodes[i].Promotable && !s.Nodes[i].isElected() && (s.Leader == nil || s.Nodes[i].NodeID != s.Leader.NodeID) {
+		if n := &s.Nodes[i]; n.Promotable && !n.isElected() && (s.Leader == nil || n.NodeID != s.Leader.NodeID) {
 			ready++
+			blocked = cmp.Or(blocked, n.Blocked)
 		}
 	}
 	switch {
@@ -48,6 +50,8 @@ func (d *diagnosis) checkNodes(all nodes) {
 		d.add("primary", fine, "", "%s serves at %s in term %d", s.Leader.NodeID, s.Leader.Address, s.Leader.Term)
 	case len(s.Obstacles) > 0:
 		d.add("primary", bad, s.Obstacles[0].Help, "no node serves: %s", s.Obstacles[0].Reason)
+	case slices.ContainsFunc(all, func(n *node) bool { return n.status == nil && n.answered }): // it may serve soon
+		d.add("primary", bad, "see what is said of the nodes", "no node serves")
 	default:
 		d.add("primary", bad, "start a master, and see masterctl status", "no node serves")
 	}
@@ -55,6 +59,8 @@ func (d *diagnosis) checkNodes(all nodes) {
 	case answer == 0 || all.best().status.GetJournal() == nil:
 	case ready == 0:
 		d.add("standbys", warns, "start a standby; masterctl status says why one that runs is not ready", "no standby could take over: if the primary dies, the cache is lost")
+	case blocked != "":
+		d.add("standbys", warns, "", "%d hold the state, but none would take over by itself: %s", ready, blocked)
 	default:
 		d.add("standbys", fine, "", "%d could take over", ready)
 	}

@@ -159,7 +159,12 @@ func statusOf(clusterID string, all nodes) statusResult {
 	for _, n := range all {
 		result.Nodes = append(result.Nodes, nodeOf(n))
 		if reason := n.status.GetNotServingReason(); reason != "" && result.Leader == nil {
-			result.Obstacles = append(result.Obstacles, obstacleResult{n.id, reason, n.status.GetNotServingHelp()})
+			o := obstacleResult{n.id, reason, n.status.GetNotServingHelp()}
+			if last := len(result.Nodes) - 1; result.Nodes[last].isElected() { // it knows best
+				result.Obstacles = slices.Insert(result.Obstacles, 0, o)
+			} else {
+				result.Obstacles = append(result.Obstacles, o)
+			}
 		}
 		for _, text := range n.status.GetWarnings() {
 			result.Warnings = append(result.Warnings, remarkResult{n.id, text})
