@@ -69,7 +69,9 @@ func quotaTable(w io.Writer, quotas []quotaResult) {
 			state = "over its quota"
 		}
 		if q.Explicit {
-			size = cli.SizeText(q.Effective)
+			if size = cli.SizeText(q.Effective); q.Requested > q.Effective {
+				size += " of " + cli.SizeText(q.Requested)
+			}
 		}
 		t.Row(q.Tenant, size, cli.SizeText(q.Charged), cli.Or(state))
 	}
@@ -103,7 +105,11 @@ has more than that, its objects are evicted as their leases end.`,
 					return err
 				}
 				return f.Print(cmd, answer.Data, func(w io.Writer) {
-					fmt.Fprintf(w, "%s has a quota of %s, and %s of it are taken\n", answer.Data.Tenant, cli.SizeText(answer.Data.Effective), cli.SizeText(answer.Data.Charged))
+					q := answer.Data
+					fmt.Fprintf(w, "%s has a quota of %s, and %s of it are taken\n", q.Tenant, cli.SizeText(q.Effective), cli.SizeText(q.Charged))
+					if q.Effective < size {
+						fmt.Fprintf(w, "that is less than %s: quotas together are not more than the mounted memory; it grows as hosts mount more\n", cli.SizeText(size))
+					}
 				})
 			})(cmd, args)
 		},
