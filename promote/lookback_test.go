@@ -12,7 +12,7 @@ import (
 // led to nothing since.
 func TestLookBack(t *testing.T) {
 	a := Leader{NodeID: "a", Term: 4}
-	n := &Node{last: lastPrimary{leader: a, learned: 10 * time.Second}}
+	n := &Node{last: lastPrimary{leader: a, learned: 10 * time.Second}, previous: Leader{NodeID: "b", Term: 6}}
 	elected := func(before journal.Head, learned time.Duration) *candidate {
 		c := &candidate{before: before, learned: learned}
 		n.lookBack(c)
@@ -28,6 +28,10 @@ func TestLookBack(t *testing.T) {
 		if c.last.leader != a || c.last.learned != 11*time.Second || c.why != "a handed over" {
 			t.Errorf("%d: got %+v, %q; want a, until 11 s, and that it handed over", i, c.last, c.why)
 		}
+	}
+	// Others were elected, and served, while this node was away.
+	if c := elected(journal.Head{Seq: 70, Term: 9}, 99*time.Second); c.last.learned != 99*time.Second || c.why == "a handed over" {
+		t.Errorf("got %+v, %q; want nothing of a, which served before the last one", c.last, c.why)
 	}
 	n = &Node{previous: Leader{NodeID: "x", Term: 3}} // it has seen nobody serve
 	if c := elected(journal.Head{Seq: 7, Term: 4}, 11*time.Second); c.last.leader.Term != 4 || c.last.learned != 11*time.Second || !strings.Contains(c.why, "key of x was gone") {

@@ -216,10 +216,12 @@ func (n *Node) remember(l Leader, f *follower.Follower) {
 	}
 }
 
-// lookBack fills in which primary was before an election, and the reason for it.
+// lookBack fills in which primary was before an election, and the reason for it. A node that
+// has not seen the leader of the last term was away meanwhile: it knows no more than the head.
 func (n *Node) lookBack(c *candidate) {
-	if c.last = n.last; c.last == (lastPrimary{}) {
-		c.last.leader = n.previousLeader()
+	previous := n.previousLeader()
+	if c.last = n.last; c.last == (lastPrimary{}) || previous.Term < c.before.Term {
+		c.last = lastPrimary{leader: previous}
 		c.last.leader.Term = c.before.Term
 	}
 	if c.last.leader.Term >= c.before.Term { // it made the last commit
