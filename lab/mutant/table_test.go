@@ -54,6 +54,5 @@ func testControls() []testControl {
 		{"promote", "^TestForgetANodeThatStarts$", "starting-forgotten"},
 		{"internal/rpc", "^TestStopBesideSilentConnections$", "silent-handshakes"},
 		{"internal/etcd/etcdserver", "^TestCopyOfAMember$", "copied-member"},
-		{"internal/etcd/etcdserver", "^TestTheCopyEndsBesideItsOriginal$", "twin-members"},
 	}
 }

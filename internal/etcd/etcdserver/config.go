@@ -2,7 +2,6 @@ package etcdserver
 
 import (
 	"crypto/rand"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -96,14 +95,6 @@ func (t TLS) info() transport.TLSInfo {
 		info.AllowedCNs = []string{t.Name}
 	}
 	return info
-}
-
-// clientConfig is for calling other members; nil for plain text.
-func (t TLS) clientConfig() (*tls.Config, error) {
-	if t.Cert == "" {
-		return nil, nil
-	}
-	return t.info().ClientConfig()
 }
 
 // validate reports all faults of settings with defaults at once.

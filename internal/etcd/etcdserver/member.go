@@ -95,30 +95,18 @@ func (s *Server) Join(ctx context.Context) error {
 			return fmt.Errorf("embedded etcd in %s has no vote yet: %w", s.DataDir, errors.Join(context.Cause(ctx), err))
 		}
 	}
-	if err := s.move(ctx); err != nil {
-		return err
-	}
-	s.joined.Store(true)
-	return nil
+	return s.move(ctx)
 }
 
-// move changes this member's peer address in the list of members, if it has another one
-// now: it may have been a lone server.
+// move changes this member's peer URL in the list of members, if it has another one now: it
+// may have been a lone server, or had no certificate.
 func (s *Server) move(ctx context.Context) error {
 	etcd, want := s.etcd.Server, []string{s.ownURL()}
 	self := etcd.Cluster().Member(etcd.MemberID())
 	if self == nil || slices.Equal(self.PeerURLs, want) {
 		return nil
 	}
-	others, err := s.peerClient(etcd.MemberID(), etcd.Cluster().ID())
-	if err != nil {
-		return err
-	}
-	defer others.CloseIdleConnections()
-	if err := s.runsTwice(ctx, others, s.members()); err != nil {
-		return err
-	}
-	_, err = etcd.UpdateMember(ctx, membership.Member{ID: etcd.MemberID(), RaftAttributes: membership.RaftAttributes{PeerURLs: want}})
+	_, err := etcd.UpdateMember(ctx, membership.Member{ID: etcd.MemberID(), RaftAttributes: membership.RaftAttributes{PeerURLs: want}})
 	if err != nil {
 		return fmt.Errorf("embedded etcd in %s: moving this member from %s to %s: %w", s.DataDir, strings.Join(self.PeerURLs, ","), want[0], err)
 	}

@@ -1,19 +1,14 @@
 package etcdserver_test
 
 import (
-	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 
 	"github.com/understudy-store/understudy/etcdtest"
@@ -136,111 +131,43 @@ func TestLoneServerBecomesAMember(t *testing.T) {
 	}
 }
 
-// A copy of a running member's directory does not take its place: it would be the same member
-// for raft. Once that member is gone it may move, and then the first directory is the copy.
+// A copy of a member's directory does not take its place, whether or not anybody of that etcd
+// runs: it would be the same member for raft, and may lack what that one has acknowledged.
 func TestCopyOfAMember(t *testing.T) {
-	_, second, a, _ := pair(t)
-	client := dial(t, a.Endpoints()...)
+	first, second, a, _ := pair(t)
 	closed(t, joined(t, second))
 	copied := copyOf(t, second)
+	refused := func(what string, settings etcdserver.Settings) {
+		t.Helper()
+		s, err := etcdserver.Launch(settings)
+		if err == nil || !strings.Contains(err.Error(), "start with an empty directory") {
+			t.Errorf("%s: got %v, want what to do", what, err)
+		}
+		if err == nil {
+			closed(t, s)
+		}
+	}
+	refused("the original is down", copied)
 	b := joined(t, second)
-	if c, err := etcdserver.Launch(copied); err == nil || !strings.Contains(err.Error(), "start with an empty directory") {
-		t.Fatalf("got %v, %v for a copy of what a running member has, want what to do", c, err)
+	refused("the original runs", copied)
+	closed(t, b)
+	closed(t, a)
+	refused("nobody runs", copied)
+	first.Member.PeerAddr, second.Member.PeerAddr = second.Member.PeerAddr, first.Member.PeerAddr
+	refused("two members are swapped", first)
+}
+
+// A member moves once etcd has its new address.
+func TestAMemberMoves(t *testing.T) {
+	_, second, _, id := pair(t)
+	b := joined(t, second)
+	second.Member.PeerAddr = etcdtest.UnusedAddress()
+	url := etcdserver.PeerURL(second.Member.PeerAddr, etcdserver.TLS{})
+	if _, err := dial(t, b.Endpoints()...).MemberUpdate(t.Context(), id, []string{url}); err != nil {
+		t.Fatal(err)
 	}
 	closed(t, b)
-	moved := copyOf(t, second)
-	c := joined(t, moved)
-	defer closed(t, c)
-	awaitMember(t, client, etcdserver.PeerURL(moved.Member.PeerAddr, etcdserver.TLS{}))
-	if s, err := etcdserver.Launch(second); err == nil || !strings.Contains(err.Error(), etcdserver.PeerURL(moved.Member.PeerAddr, etcdserver.TLS{})) {
-		t.Errorf("got %v, %v for what a member had before it moved, want where it is now", s, err)
-	}
-}
-
-// Where a copy starts while no majority runs, and then the original does, the copy ends: it is
-// not where etcd has the member.
-func TestTheCopyEndsBesideItsOriginal(t *testing.T) {
-	first, second, a, _ := pair(t)
-	url := etcdserver.PeerURL(second.Member.PeerAddr, etcdserver.TLS{})
 	closed(t, joined(t, second))
-	closed(t, a)
-	copied, err := etcdserver.Launch(copyOf(t, second)) // it waits for a
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer copied.Close()
-	b, err := etcdserver.Launch(second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer closed(t, b)
-	bounded, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	if err := copied.Join(bounded); err == nil || !strings.Contains(err.Error(), "runs at "+url) {
-		t.Errorf("got %v, want that the copy ends beside its original", err)
-	}
-	select {
-	case <-copied.Embedded().Server.StopNotify():
-	default:
-		t.Error("the copy takes part in raft although its end is known")
-	}
-	a = joined(t, first)
-	defer closed(t, a)
-	if err := b.Join(t.Context()); err != nil {
-		t.Error(err)
-	}
-}
-
-// Where somebody listens at the address of a member and does not answer, its data are not used.
-func TestAMemberThatHangsIsNotReplaced(t *testing.T) {
-	first := one(t, "a")
-	first.Member.Founds = true
-	closed(t, joined(t, first))
-	hanging, err := net.Listen("tcp", first.Member.PeerAddr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer hanging.Close()
-	moved := copyOf(t, first)
-	moved.Member.Founds = true
-	if s, err := etcdserver.Launch(moved); err == nil || !strings.Contains(err.Error(), "stop it first") {
-		t.Errorf("got %v, %v; want that the one that hangs is to be stopped", s, err)
-	}
-	if err := hanging.Close(); err != nil {
-		t.Fatal(err)
-	}
-	closed(t, joined(t, moved))
-}
-
-// awaitMember waits until etcd lists a member at a URL.
-func awaitMember(t *testing.T, client *clientv3.Client, url string) {
-	t.Helper()
-	for there := false; !there; {
-		list, err := client.MemberList(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		there = slices.ContainsFunc(list.Members, func(m *etcdserverpb.Member) bool { return slices.Contains(m.PeerURLs, url) })
-	}
-}
-
-// A member may move to an address at which another one was before, which has moved, too: that
-// one answers there, and is no copy.
-func TestMembersThatSwapAddresses(t *testing.T) {
-	first, second, a, _ := pair(t)
-	closed(t, joined(t, second))
-	closed(t, a)
-	first.Member.PeerAddr, second.Member.PeerAddr = second.Member.PeerAddr, etcdtest.UnusedAddress()
-	a, err := etcdserver.Launch(first) // it waits for b
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer closed(t, a)
-	b, err := etcdserver.Launch(second)
-	if err != nil {
-		t.Fatalf("got %v where another member has the address from which this one moves", err)
-	}
-	defer closed(t, b)
 }
 
 // copyOf returns the settings of a member with a copy of the data of another one.

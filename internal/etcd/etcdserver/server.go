@@ -32,10 +32,6 @@ type Server struct {
 	direct   *directCalls
 	stale    chan string // yields once what raft found if the data are an old copy
 	hangs    atomic.Bool // set then: raft has ended, and the server would wait for it
-	copied   chan error  // yields once that the member runs at another address, too
-	joined   atomic.Bool // the member votes at its own address
-
-	stopLooking context.CancelFunc // nil for a lone server
 
 	// registered yields etcd's gRPC server when the member is ready and about
 	// to accept clients.
@@ -81,11 +77,10 @@ func Launch(settings Settings) (*Server, error) {
 		registered: make(chan *grpc.Server, 1),
 		closing:    make(chan struct{}),
 		stale:      make(chan string, 1),
-		copied:     make(chan error, 1),
 		errc:       make(chan error, 1),
 	}
 	s.closeOnce = sync.OnceValue(s.close)
-	err = s.checkCopied(context.Background())
+	err = s.checkAddress()
 	if err == nil {
 		err = s.launch()
 	}
@@ -93,11 +88,6 @@ func Launch(settings Settings) (*Server, error) {
 		return nil, errors.Join(fmt.Errorf("embedded etcd: %w", err), unlock())
 	}
 	s.watching.Go(s.watch)
-	if s.Member.Name != "" {
-		looking, stop := context.WithCancel(context.Background())
-		s.stopLooking = stop
-		s.watching.Go(func() { s.watchCopies(looking) })
-	}
 	if err := s.checkMembers(s.etcd.Server.Cluster().Members()); err != nil {
 		return nil, errors.Join(fmt.Errorf("embedded etcd: %w", err), s.Close())
 	}
@@ -190,10 +180,6 @@ func (s *Server) watch() {
 		return
 	case err = <-s.etcd.Err():
 	case <-s.etcd.Server.StopNotify():
-	case err = <-s.copied:
-		s.stopRaft()
-		s.errc <- err
-		return
 	case found := <-s.stale:
 		s.errc <- fmt.Errorf("embedded etcd in %s no longer serves: its data are older than those that the other members know it to have had, as of a copy "+
 			"that was restored (%s): move this directory away, start the node with --join alone, and masterctl member replace --yes %s", s.DataDir, found, s.Member.Name)
@@ -206,20 +192,6 @@ func (s *Server) watch() {
 		err = fmt.Errorf("%w; if it was taken from its cluster (masterctl member), move this directory away, and start it again with --join alone", err)
 	}
 	s.errc <- fmt.Errorf("embedded etcd in %s no longer serves: %w", s.DataDir, err)
-}
-
-// stopRaft ends the part in raft at once, and returns when it has, or after closeTimeout.
-func (s *Server) stopRaft() {
-	s.muted.Store(true)
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		s.etcd.Server.HardStop()
-	}()
-	select {
-	case <-stopped:
-	case <-time.After(closeTimeout):
-	}
 }
 
 // isStale is called by raft once it has found that the data are an old copy.
@@ -239,9 +211,6 @@ func (s *Server) Close() error { return s.closeOnce() }
 func (s *Server) close() error {
 	s.muted.Store(true) // etcd reports each listener that is closed as an error
 	close(s.closing)
-	if s.stopLooking != nil {
-		s.stopLooking()
-	}
 	s.watching.Wait()
 	if s.hangs.Load() {
 		return nil
