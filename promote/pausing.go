@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/etcd/etcdclient"
 	"github.com/understudy-store/understudy/journal"
 )
 
@@ -183,9 +184,11 @@ func (p Pause) obstacle(fault string) error {
 // Errors: InvalidParams, Unavailable, Unresolved.
 func (n *Node) PauseTakeover(ctx context.Context, d time.Duration) error {
 	const op = "PauseTakeover"
+	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
+	defer cancel()
 	if d == 0 {
 		if _, err := n.Client.Delete(ctx, n.Layout.Pause()); err != nil {
-			return errs.Wrap(journal.KindOf(err), op, err)
+			return errs.Wrap(journal.KindOf(err), op, etcdclient.Explain(err))
 		}
 		n.Log.Info().Msg("automatic takeover is no longer paused")
 		return nil
@@ -195,10 +198,10 @@ func (n *Node) PauseTakeover(ctx context.Context, d time.Duration) error {
 	}
 	put, err := n.putPause(ctx, Pause{NodeID: n.ID, For: d.String()}, d)
 	if err != nil {
-		return errs.Wrap(errs.Unavailable, op, err)
+		return errs.Wrap(errs.Unavailable, op, etcdclient.Explain(err))
 	}
 	if _, err := n.Client.Do(ctx, put); err != nil {
-		return errs.Wrap(journal.KindOf(err), op, err)
+		return errs.Wrap(journal.KindOf(err), op, etcdclient.Explain(err))
 	}
 	n.Log.Warn().Dur("lasts", d).Msg("automatic takeover is paused: if the primary dies, no other node serves until the pause ends")
 	return nil

@@ -50,7 +50,7 @@ type App struct {
 	mooncakeListeners         []net.Listener // of further generations, as in the settings
 	metadataListener          net.Listener   // nil without a metadata server
 	kv                        kvEvents
-	waiting                   *waiting // answers until etcd does; nil on a node that does not wait for etcd
+	waiting                   *waiting // answers until etcd does; nil without an etcd, or with one that is this node's alone
 	connections               *connectionBudget
 	scans                     *service.Scans
 	metadataStore             metaserver.Store
@@ -135,7 +135,7 @@ func (a *App) open(files int, log zerolog.Logger) (err error) {
 	}
 	a.log = log.With().Str("node", a.cfg.Node.ID).Logger()
 	a.connections = newConnectionBudget(files, cfg.Peers.Share, cfg.Mooncake.Forward, a.log)
-	if a.cfg.HA.Members() || a.awaitsEtcd() {
+	if a.cfg.HA.Members() || a.cfg.HA.Enabled && !a.cfg.HA.Embedded() {
 		if a.waiting, err = newWaiting(a.httpListener, a.rpcListener, append(a.mooncakeListeners, a.metadataListener)...); err != nil {
 			return err
 		}

@@ -71,10 +71,10 @@ func (a *App) openEtcd(ctx context.Context) (*etcdConn, error) {
 // answer returns when etcd has answered. It tries again and again if this node waits for etcd,
 // and the embedded server has not died: that one may be ready, and lose its majority again.
 func (e *etcdConn) answer(ctx context.Context, a *App, connect func(context.Context, *App) error) error {
-	begun := clock.Boot()()
+	begun, awaits := clock.Boot()(), a.cfg.HA.Members() || a.awaitsEtcd()
 	for {
 		err := connect(ctx, a)
-		if a.waiting == nil || !etcdclient.Silent(err) || ctx.Err() != nil {
+		if !awaits || !etcdclient.Silent(err) || ctx.Err() != nil {
 			return err
 		}
 		if died := context.Cause(e.broken); died != nil {

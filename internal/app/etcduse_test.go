@@ -133,6 +133,7 @@ func TestWaitForEtcdThatWasReady(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := &App{log: zerolog.Nop(), waiting: new(waiting)}
+			a.cfg.HA = config.HA{Enabled: true, ClusterInit: true}
 			e := &etcdConn{server: new(etcdserver.Server)}
 			e.broken, e.fail = context.WithCancelCause(t.Context())
 			asked := 0
@@ -187,4 +188,15 @@ func TestStartWhileEtcdIsAway(t *testing.T) {
 	}
 	cluster.StartAll()
 	b.serves()
+}
+
+// A node that has never used its etcd says at once that it waits for it, and ends soon: the
+// address may be wrong.
+func TestFirstStartWhileEtcdIsAway(t *testing.T) {
+	t.Parallel()
+	b := run(t, settings(config.Standby, "a", []string{"http://" + etcdtest.UnusedAddress()}))
+	_, err := b.admin.Status(t.Context(), &pb.StatusRequest{})
+	if said, _ := rpcerr.Parse(err); said == nil || said.Kind != errs.NotLeader || !strings.Contains(said.Error(), "this node waits for etcd") {
+		t.Errorf("got %v, want that the node waits for etcd", err)
+	}
 }

@@ -278,7 +278,8 @@ func TestTakeoverThatIsBlocked(t *testing.T) {
 	if ofEvents == nil {
 		_, ofEvents = events.Recv()
 	}
-	for what, err := range map[string]error{"history": ofHistory, "forget": ofForget, "events": ofEvents} {
+	_, ofPause := b.admin.PauseTakeover(t.Context(), &pb.PauseTakeoverRequest{ForMs: 60_000})
+	for what, err := range map[string]error{"history": ofHistory, "forget": ofForget, "events": ofEvents, "pause": ofPause} {
 		if kindOf(err) != errs.Unavailable || !strings.Contains(err.Error(), "etcd does not answer") {
 			t.Errorf("%s: got %v, want that etcd does not answer", what, err)
 		}

@@ -120,7 +120,7 @@ var advices = map[errs.Kind]string{
 	errs.ObjectExists:        "use another key, or remove the object first: masterctl rm KEY; a reservation that is not ended can be replaced after 30 s",
 	errs.ObjectHasLease:      "wait until its readers' leases have ended, or remove it with --force",
 	errs.ReplicaNotReady:     "its put is not ended: masterctl put-end KEY, or put-revoke",
-	errs.NoAvailableHandle:   "lend memory to the store (masterctl segments mount NAME --size 64MiB), or wait for an eviction, or until memory in quarantine is free (masterctl segments), and try again",
+	errs.NoAvailableHandle:   "lend memory to the store (masterctl segments mount NAME --size 64MiB), or wait for an eviction, or until memory in quarantine is free or a drain has ended (masterctl segments), and try again",
 	errs.IllegalClient:       "name the client that started the put with --client-id; put-start prints it",
 	errs.SegmentNotFound:     "masterctl segments lists those that are mounted",
 	errs.Unavailable:         seeStatus,

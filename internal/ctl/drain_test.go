@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/understudy-store/understudy/internal/cli"
@@ -21,11 +22,16 @@ func TestDrain(t *testing.T) {
 	}
 	run(t, "drain", "old", at).Want(t, cli.StatusFailed, "UNAVAILABLE_IN_CURRENT_STATUS (-1010): segment \"old\" takes no new objects")
 	run(t, "segments", at).Want(t, cli.StatusOK, "DRAINING")
+	run(t, "status", at).Want(t, cli.StatusOK, "none takes puts")
+	run(t, "put", "l", "--size=1KiB", at).Want(t, cli.StatusFailed, "NO_AVAILABLE_HANDLE", "or a drain has ended (masterctl segments)")
 	run(t, "drain", "status", job.Job, at).Want(t, cli.StatusOK, job.Job+": RUNNING", "old: Drain job running; 0 objects moved")
 	if list := clitest.Decode[drainList](t, run(t, "drain", "list", "-o", "json", at)).Jobs; len(list) != 1 || list[0].Job != job.Job || list[0].Status != "RUNNING" || list[0].Segments[0] != "old" {
 		t.Errorf("drain jobs: got %+v, want %s", list, job.Job)
 	}
-	run(t, "drain", "cancel", job.Job, at).Want(t, cli.StatusOK, job.Job+": CANCELED") // k has nowhere to go
+	clitest.Eventually(t, "k is blocked", func() bool { // it has nowhere to go
+		return strings.Contains(run(t, "drain", "status", job.Job, at).Out, "1 blocked\nAn object is blocked while")
+	})
+	run(t, "drain", "cancel", job.Job, at).Want(t, cli.StatusOK, job.Job+": CANCELED")
 	run(t, "drain", "status", job.Job, at).Want(t, cli.StatusOK, job.Job+": CANCELED")
 	run(t, "put", "l", "--size=1KiB", at).Want(t, cli.StatusOK)
 }

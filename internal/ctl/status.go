@@ -276,7 +276,10 @@ func (n *nodeResult) lag() string {
 // used formats the share of memory that objects and reservations take. In JSON, as in the
 // allocators, quarantined memory counts as used; the table has a column of its own for it.
 func (n *nodeResult) used() string {
-	if n.Capacity == 0 {
+	switch {
+	case n.Capacity == 0 && n.Segments > 0:
+		return "none takes puts" // drained, or being drained
+	case n.Capacity == 0:
 		return "no memory"
 	}
 	return fmt.Sprintf("%.1f %% of %s", 100*float64(n.Used-min(n.Used, n.Quarantined))/float64(n.Capacity), cli.SizeText(n.Capacity))
