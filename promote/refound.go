@@ -194,7 +194,10 @@ func (n *Node) othersMayShow(ctx context.Context, s scene) error {
 	}
 	o := &Obstacle{Cause: AwaitsOthers}
 	if n.Clock()-n.unfounded < n.RefoundWait {
-		o.Reason = fmt.Sprintf("etcd holds no journal: this node waits %v for others that may hold one before it founds one", n.RefoundWait)
+		o.Reason = fmt.Sprintf("etcd holds no journal: this node waits %v for others that may hold one", n.RefoundWait)
+		if n.MayStartEmpty {
+			o.Reason += " before it founds one"
+		}
 		return o
 	}
 	for _, other := range s.nodes {

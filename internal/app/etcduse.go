@@ -3,9 +3,12 @@ package app
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
@@ -24,6 +27,7 @@ type etcdUse struct {
 	size  atomic.Int64
 	told  atomic.Int64 // the least quota that its members report; those before etcd 3.6 report none
 	asked atomic.Int64 // by the clock, in seconds
+	full  atomic.Bool  // a member has raised its alarm NOSPACE: etcd takes no writes
 
 	silent absences // its endpoints that do not answer
 }
@@ -95,19 +99,23 @@ func (u *etcdUse) largest(asker context.Context) (size, quota int64) {
 		asks.Go(func() error {
 			st, err := u.client.Status(ctx, endpoint)
 			if misses[i] = err; err == nil {
-				answers[i].DbSize, answers[i].DbSizeQuota = st.DbSize, st.DbSizeQuota
+				answers[i].DbSize, answers[i].DbSizeQuota, answers[i].Errors = st.DbSize, st.DbSizeQuota, st.Errors
 			}
 			return nil
 		})
 	}
 	_ = asks.Wait() // a member that is down has no size
-	outcome := make(map[string]error, len(u.members))
+	outcome, full := make(map[string]error, len(u.members)), false
 	for i, endpoint := range u.members {
 		outcome[endpoint] = misses[i]
 		size = max(size, answers[i].DbSize)
+		full = full || slices.ContainsFunc(answers[i].Errors, func(text string) bool { return strings.Contains(text, etcdserverpb.AlarmType_NOSPACE.String()) })
 		if q := answers[i].DbSizeQuota; q > 0 && (quota == 0 || q < quota) {
 			quota = q
 		}
+	}
+	if size > 0 {
+		u.full.Store(full)
 	}
 	if asker.Err() == nil { // else the asker gave them less than sizeTimeout
 		u.silent.look(outcome, u.clock())

@@ -139,10 +139,15 @@ func (a *App) checkJoinToken(shown string) error {
 		return errs.Wrap(errs.Unavailable, "AddMember", err)
 	}
 	got, want := sha256.Sum256([]byte(shown)), sha256.Sum256([]byte(token))
-	if subtle.ConstantTimeCompare(got[:], want[:]) == 0 {
-		return errs.New(errs.IllegalClient, "AddMember", "the join token is another one than this node's: give all nodes the same --join-token-file")
+	switch {
+	case subtle.ConstantTimeCompare(got[:], want[:]) == 1:
+		return nil
+	case shown == "":
+		return errs.New(errs.IllegalClient, "AddMember", "a node that joins must show a join token: give it the same --join-token-file as the others")
+	case token == "":
+		return errs.New(errs.IllegalClient, "AddMember", "the other nodes have no join token: give all nodes the same --join-token-file, or none")
 	}
-	return nil
+	return errs.New(errs.IllegalClient, "AddMember", "the join token is another one than this node's: give all nodes the same --join-token-file")
 }
 
 // checkPeer refuses a new member that could not reach this node's member, or only in plain
@@ -187,12 +192,13 @@ func (a *App) startMember(ctx context.Context, settings etcdserver.Settings) (*e
 	return server, nil
 }
 
-var errNoMembers = errs.New(errs.NotSupported, "", "the nodes do not run etcd themselves, with --cluster-init and --join; manage its members with etcdctl")
-
 // AddMember makes a node that joins a member of the nodes' own etcd.
 func (n *clusterNode) AddMember(ctx context.Context, token, name, peerURL string) (string, error) {
-	if !n.app.cfg.HA.Members() {
-		return "", errNoMembers
+	switch ha := n.app.cfg.HA; {
+	case !ha.Embedded():
+		return "", errs.New(errs.NotSupported, "AddMember", "this cluster's etcd is apart from its nodes: start the node that joins with their --etcd_endpoints in place of --join")
+	case !ha.Members():
+		return "", errs.New(errs.NotSupported, "AddMember", "this node has an etcd for itself alone: start it again with --cluster-init, then others can join it")
 	}
 	if err := n.app.checkJoinToken(token); err != nil {
 		return "", err
@@ -207,7 +213,7 @@ func (n *clusterNode) AddMember(ctx context.Context, token, name, peerURL string
 // again.
 func (n *clusterNode) RemoveMember(ctx context.Context, name string, replace bool) error {
 	if !n.app.cfg.HA.Members() {
-		return errNoMembers
+		return errs.New(errs.NotSupported, "RemoveMember", "the nodes do not run etcd themselves, with --cluster-init and --join; manage its members with etcdctl")
 	}
 	if replace {
 		return n.etcdCluster().Replace(ctx, name)

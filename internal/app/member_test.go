@@ -450,3 +450,26 @@ func TestMemberWarnings(t *testing.T) {
 		}
 	}
 }
+
+// A node that cannot be let in is told how it could.
+func TestAddMemberSaysWhatIsMissing(t *testing.T) {
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte(strings.Repeat("7", minJoinToken)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, c := range map[string]struct {
+		ha    config.HA
+		shown string
+	}{
+		"--etcd_endpoints in place of --join": {config.HA{Enabled: true, EtcdEndpoints: []string{"etcd:2379"}}, ""},
+		"start it again with --cluster-init":  {config.HA{Enabled: true}, ""},
+		"must show a join token":              {config.HA{Enabled: true, ClusterInit: true, JoinTokenFile: token}, ""},
+		"another one than this node's":        {config.HA{Enabled: true, ClusterInit: true, JoinTokenFile: token}, "8"},
+		"the other nodes have no join token":  {config.HA{Enabled: true, ClusterInit: true}, "8"},
+	} {
+		n := &clusterNode{app: &App{cfg: config.Config{HA: c.ha}}}
+		if _, err := n.AddMember(t.Context(), c.shown, "b", "http://127.0.0.1:2380"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}

@@ -90,6 +90,8 @@ func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
 	switch {
 	case v.nodesErr != nil:
 		st.TakeoverBlockedReason = "etcd does not answer"
+	case n.etcd.full.Load():
+		st.TakeoverBlockedReason = "etcd is full (NOSPACE)"
 	case v.paused > 0:
 		st.TakeoverBlockedReason = "automatic takeover is paused"
 	}

@@ -1,10 +1,6 @@
 package app
 
 import (
-	"google.golang.org/protobuf/proto"
-
-	"github.com/understudy-store/understudy/promote"
-
 	"context"
 	"net"
 	"strings"
@@ -14,9 +10,11 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
@@ -24,6 +22,7 @@ import (
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/internal/config"
 	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/promote"
 )
 
 // operatorWait is how long masterctl waits for the status of a node.
@@ -267,6 +266,22 @@ func TestTakeoverThatIsBlocked(t *testing.T) {
 		}
 	}
 	if _, err := b.admin.PauseTakeover(t.Context(), &pb.PauseTakeoverRequest{ForMs: 60_000}); err != nil {
+		t.Fatal(err)
+	}
+	blocked("automatic takeover is paused")
+	client := cluster.Client(t)
+	members, err := client.MemberList(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	alarm := &etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_ACTIVATE, MemberID: members.Members[0].ID, Alarm: etcdserverpb.AlarmType_NOSPACE}
+	maintenance := etcdserverpb.NewMaintenanceClient(client.ActiveConnection())
+	if _, err := maintenance.Alarm(t.Context(), alarm); err != nil {
+		t.Fatal(err)
+	}
+	blocked("etcd is full (NOSPACE)")
+	alarm.Action = etcdserverpb.AlarmRequest_DEACTIVATE
+	if _, err := maintenance.Alarm(t.Context(), alarm); err != nil {
 		t.Fatal(err)
 	}
 	blocked("automatic takeover is paused")

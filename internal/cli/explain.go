@@ -42,6 +42,7 @@ func explain(err error, command string) string {
 // text of an error does not show that.
 func adviceOnAccess(text string) string {
 	for _, a := range []struct{ says, advice string }{
+		{"this node waits", "start what it waits for, or correct what it was told (--join, --etcd_endpoints); its log says more"},
 		{"tls: certificate required", showYourself}, {"broken pipe", showYourself},
 		{"does not look like a TLS handshake", "the node takes plain text: leave out --tls-ca, --tls-cert and --tls-key"},
 		{"signed by unknown authority", "give the file with the authority of the nodes' certificates: --tls-ca"},

@@ -149,7 +149,7 @@ func (d *diagnosis) checkAlarms(ctx context.Context, c *clientv3.Client) {
 		d.add("etcd alarms", fine, "", "none")
 	}
 	for _, a := range alarms.Alarms {
-		help := "compact and defragment it, raise its quota, then etcdctl alarm disarm"
+		help := "nodes that run this etcd, or compact it, make space by themselves (if it stays, see their logs); of another one: compact and defragment it, raise its quota, then etcdctl alarm disarm"
 		if a.Alarm == etcdpb.AlarmType_CORRUPT {
 			help = "replace the member whose data differ, then etcdctl alarm disarm"
 		}

@@ -25,7 +25,10 @@ func (d *diagnosis) checkNodes(all nodes) {
 		if n.status != nil {
 			continue
 		}
-		named, cause := strings.TrimSpace(n.id+" "+n.address), rpcerr.Cause(n.address, n.err)
+		named, cause := n.address, rpcerr.Cause(n.address, n.err)
+		if n.id != "" && n.id != n.address {
+			named = n.id + " " + n.address
+		}
 		if n.answered {
 			d.add("nodes", bad, "", "%s answers, but not as a node of this cluster that has started: %s", named, cause)
 		} else {

@@ -185,7 +185,7 @@ func TestNotReadyIsNotDead(t *testing.T) {
 			t.Errorf("status says %q of a node that waits:\n%s", wrong, o.Out)
 		}
 	}
-	run(t, "doctor", "--address", at).Want(t, critical, "node-7 "+at+" answers, but not as a node of this cluster that has started: this node waits for a tram",
+	run(t, "doctor", "--address", at).Want(t, critical, "node-7 "+at+" answers, but not as a node of this cluster that has started: this node waits for a tram", "what to do: start what it waits for",
 		"no node serves; see what is said of the nodes")
 	run(t, "status", "--address", at, "--cluster-id=other").Want(t, critical, "not ready", "it belongs to cluster")
 	run(t, "get", "k", "--address", at, "--timeout=300ms").Want(t, cli.StatusFailed, "this node waits for a tram")

@@ -120,6 +120,9 @@ func add(ctx context.Context, client *clientv3.Client, peerURL string) ([]Member
 	if errors.Is(err, rpctypes.ErrTooManyLearners) {
 		return nil, errs.New(errs.Unavailable, "", "another node joins just now, and has no vote yet; if it never gets one: masterctl member remove")
 	}
+	if errors.Is(err, rpctypes.ErrUnhealthy) {
+		return nil, errs.New(errs.Unavailable, "", "etcd takes no member in until all that it has have been connected for 5 s: wait; masterctl member list shows one that is away")
+	}
 	if err != nil {
 		return nil, errs.Wrap(kindOf(err), "", fmt.Errorf("adding a member to etcd: %w", err))
 	}
