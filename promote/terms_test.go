@@ -21,9 +21,10 @@ func TestTermsAreRecorded(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
-	a := w.start("a", steady)
+	deposes := func(c *promote.Config) { c.SessionTTL, c.FailoverAfter = 40*time.Second, 6*time.Second } // before the leader key ends, however busy the machine
+	a := w.start("a", deposes)
 	w.serving(a).mount()
-	b := w.start("b", steady)
+	b := w.start("b", deposes)
 	w.promotable(b)
 	w.listed(a, "b")
 	w.know(a, b)
