@@ -59,16 +59,20 @@ const (
 )
 
 // recall starts from what was kept; nil for nothing. It ignores the memory of another
-// cluster, since this node would wait for that cluster's nodes.
-func (c *companions) recall(clusterID string, kept []byte) {
+// cluster, since this node would wait for that cluster's nodes. Of a damaged one it takes what
+// can be read, and returns an error.
+func (c *companions) recall(clusterID string, kept []byte) (err error) {
 	var m memory
-	_ = json.Unmarshal(kept, &m) // damaged, it is as good as nothing
+	if kept != nil {
+		err = json.Unmarshal(kept, &m)
+	}
 	if m.ClusterID != "" && m.ClusterID != clusterID {
-		return
+		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.last = m
+	return err
 }
 
 // run keeps the list up to date until the context ends. status returns how the node stands

@@ -55,7 +55,7 @@ func FuzzRecords(f *testing.F) {
 		}
 		_ = reason(journal.Head{Seq: 1}, Leader{}, false)
 		c := new(companions)
-		c.recall("", one)
+		_ = c.recall("", one)
 		m := c.known()
 		if _, err := json.Marshal(m); err != nil {
 			t.Fatalf("what is remembered cannot be kept: %v", err)

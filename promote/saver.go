@@ -93,6 +93,16 @@ func beside(ctx context.Context, busy chan struct{}, touch func() error) error {
 	}
 }
 
+// recall reads what this node remembers of its cluster.
+func (s *saver) recall() {
+	kept, err := s.dir.Memory()
+	if err = errors.Join(err, s.node.companions.recall(s.node.ClusterID, kept)); err != nil {
+		s.node.Log.Warn().Err(err).Str("dir", s.node.StateDir).
+			Msg("what this node remembers of its cluster cannot be read: after a loss of etcd it does not know which other nodes hold the state")
+	}
+	s.kept = kept
+}
+
 // open locks the directory and returns the state of the newest file, nil for none, with
 // the file's name.
 func (s *saver) open() (store *metadata.Store, at journal.Cursor, file string) {
@@ -111,8 +121,7 @@ func (s *saver) open() (store *metadata.Store, at journal.Cursor, file string) {
 		s.mu.Lock()
 		s.dir = dir
 		s.mu.Unlock()
-		s.kept = dir.Memory()
-		n.companions.recall(n.ClusterID, s.kept)
+		s.recall()
 		loaded, passed, err = s.load()
 	}
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"io/fs"
 	"fmt"
 	"io"
 	"os"
@@ -195,7 +196,10 @@ func (d *Dir) Remember(b []byte) error {
 }
 
 // Memory returns what was remembered last, nil for nothing.
-func (d *Dir) Memory() []byte {
-	b, _ := os.ReadFile(filepath.Join(d.path, memoryName))
-	return b
+func (d *Dir) Memory() ([]byte, error) {
+	b, err := os.ReadFile(filepath.Join(d.path, memoryName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return b, err
 }
