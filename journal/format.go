@@ -149,6 +149,9 @@ type Head struct {
 	Seq  metadata.Seq  `json:"sequence"`
 	// Time is the cluster time of the commit.
 	Time metadata.Time `json:"cluster_time_ms"`
+	// Wall is the wall time of the commit, in ms since 1970: for people, who ask how long
+	// nobody served. 0 from older versions.
+	Wall int64 `json:"wall_ms,omitempty"`
 	// Hold is how long the primary of the term honours a lease, in ms: what a
 	// term after a loss of all state must wait for.
 	Hold int64 `json:"lease_hold_ms"`

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -338,7 +339,7 @@ func (w *Writer) apply(sealed []*submission, c *Sealed, changes []metadata.Chang
 func (w *Writer) build(sealed []*submission) (*Sealed, []metadata.Change) {
 	window, failover := w.Pace.Windows()
 	c := &Sealed{Head: Head{
-		Term: w.Term, Seq: w.last.Seq + 1, Time: w.time, Hold: w.Hold.Milliseconds(),
+		Term: w.Term, Seq: w.last.Seq + 1, Time: w.time, Wall: clock.Wall().UnixMilli(), Hold: w.Hold.Milliseconds(),
 		Checked: w.last.Seq, Digest: w.last.Digest,
 		Window: window.Milliseconds(), Failover: failover.Milliseconds(), Raised: w.Pace.Slowed(),
 	}}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
@@ -144,7 +145,7 @@ func (n *Node) conclude(ctx context.Context, t *Term, why error) {
 		t.recordEnd(ctx, why)
 	}
 	if n.led == t.Number {
-		n.last = lastPrimary{leader: t.leader, learned: n.Clock()}
+		n.last = lastPrimary{leader: t.leader, learned: n.Clock(), wall: clock.Wall().UnixMilli()}
 		return
 	}
 	if gone {
@@ -304,7 +305,7 @@ func (t *Term) open(ctx context.Context) error {
 	idle, _ := n.turn(true, n.Clock())
 	n.led = t.Number
 	n.Log.Info().Uint64("term", uint64(t.Number)).Uint64("sequence", uint64(t.Store.Position().Seq)).Dur("idle_for", idle).
-		Int64("objects", t.Store.Stats().Objects).Str("why", t.why).Dur("gap", t.gap).Msg("serving")
+		Int64("objects", t.Store.Stats().Objects).Str("why", t.why).Dur("gap", t.gap).Bool("gap_at_least", t.gapAtLeast).Msg("serving")
 	return nil
 }
 

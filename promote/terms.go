@@ -81,7 +81,9 @@ func termsOf(layout journal.Layout, kvs []*mvccpb.KeyValue) (records []TermRecor
 		if len(records) > 0 {
 			before := &records[len(records)-1]
 			before.End = cmp.Or(before.End, r.Why)
-			bridge(before, &r)
+			if before.NodeID != r.NodeID {
+				r.Gap += before.Left // until the handover was committed
+			}
 		}
 		records = append(records, r)
 	}
@@ -109,7 +111,7 @@ func (n *Node) noteLeader(ctx context.Context, l Leader) {
 	}
 	n.followed = l
 	n.Log.Info().Str("primary", l.NodeID).Str("address", l.RPC).Uint64("term", uint64(l.Term)).Str("why", r.Why).
-		Dur("gap", time.Duration(r.Gap)*time.Millisecond).Msg("another node serves")
+		Dur("gap", time.Duration(r.Gap)*time.Millisecond).Bool("gap_at_least", r.GapAtLeast).Msg("another node serves")
 }
 
 // newestTerms reads the records that are kept, newest first.
@@ -205,6 +207,7 @@ func (n *Node) silentFor() time.Duration {
 type lastPrimary struct {
 	leader  Leader        // zero if this node has seen none
 	learned time.Duration // by the clock: when this node had learned of its newest commit, as of when it was last seen to serve
+	wall    int64         // wall time of that commit, in ms since 1970; 0 if it is not known
 	why     string        // reason for the first election after it; empty for none yet
 }
 
@@ -212,7 +215,7 @@ type lastPrimary struct {
 func (n *Node) remember(l Leader, f *follower.Follower) {
 	n.last = lastPrimary{leader: l, learned: n.Clock()}
 	if head, learned := f.Learned(); head.Term == l.Term {
-		n.last.learned = learned
+		n.last.learned, n.last.wall = learned, head.Wall
 	}
 }
 
@@ -225,7 +228,7 @@ func (n *Node) lookBack(c *candidate) {
 		c.last.leader.Term = c.before.Term
 	}
 	if c.last.leader.Term >= c.before.Term { // it made the last commit
-		c.last.learned = c.learned
+		c.last.learned, c.last.wall = c.learned, c.before.Wall
 	}
 	if c.why = c.last.why; c.why == "" || c.empty {
 		c.why = reason(c.before, c.last.leader, c.empty)
@@ -235,7 +238,9 @@ func (n *Node) lookBack(c *candidate) {
 // measureGap notes how long no node has answered before the term. If this node was the
 // previous primary, it knows when it answered last. Otherwise it counts from when it
 // learned of that one's last commit. If it did not see that primary commit, it may have learned
-// of the commit late, or the primary may have ended earlier: then the gap is a lower bound.
+// of the commit late, or the primary may have ended earlier: then the gap is a lower bound. The
+// wall clocks correct a gap that is longer by them: nobody may have watched, or etcd may have been
+// away from all.
 func (t *Term) measureGap() {
 	n := t.node
 	if t.before.Seq == 0 {
@@ -245,31 +250,20 @@ func (t *Term) measureGap() {
 	t.gap, t.gapAtLeast = n.Clock()-t.last.learned, n.watched < previous
 	if n.led == previous {
 		t.gap, t.gapAtLeast = max(t.gap, n.silentFor()), false
+		return
+	}
+	least := t.gap
+	if !t.gapAtLeast {
+		least += clocksDiffer
+	}
+	if gap := clock.Wall().Sub(time.UnixMilli(t.last.wall)); t.last.wall > 0 && gap > least && (t.gapAtLeast || t.before.Heir != n.ID) {
+		t.gap, t.gapAtLeast = gap, false
 	}
 }
 
 // clocksDiffer is how far apart the wall clocks of two machines may be: a gap by wall clocks
 // replaces one that a node measured only if it is longer by more than this.
 const clocksDiffer = 500 * time.Millisecond
-
-// bridge adds to the gap after a handover the time that passed until the handover was
-// committed. It corrects other gaps by the wall clocks, if the previous term recorded its end:
-// no node may have watched, or the next primary may have learned of the last commit late,
-// for example because etcd was away.
-func bridge(before, next *TermRecord) {
-	if before.NodeID != next.NodeID {
-		next.Gap += before.Left
-	}
-	ended, err := time.Parse(time.RFC3339Nano, before.Ended)
-	began, err2 := time.Parse(time.RFC3339Nano, next.Began)
-	least := next.Gap
-	if !next.GapAtLeast {
-		least += clocksDiffer.Milliseconds()
-	}
-	if gap := began.Sub(ended).Milliseconds(); err == nil && err2 == nil && gap > least && (next.GapAtLeast || before.Left == 0) {
-		next.Gap, next.GapAtLeast = gap, false
-	}
-}
 
 // reason returns why a term begins, as far as the head before it and the previous
 // leader show.

@@ -145,6 +145,11 @@ func termIncidents(terms []*pb.TermRecord, now time.Time) (list []incident) {
 	return list
 }
 
+// plannedFor is the longest gap that counts as a planned change: a handover takes a fraction of
+// a second, and a node that is restarted by itself a few. After a longer one, who stopped the
+// nodes did not start them again at once.
+const plannedFor = 5 * time.Second
+
 // gapBefore is the time without an answer before a term. A node that stops or hands
 // over says so itself (promote's reason for the next term).
 func gapBefore(t *pb.TermRecord, began time.Time, silent time.Duration) incident {
@@ -152,7 +157,8 @@ func gapBefore(t *pb.TermRecord, began time.Time, silent time.Duration) incident
 		Kind: "gap", From: began.Add(-silent), To: began, AtLeast: t.GetGapAtLeast(), Cause: t.GetWhy(),
 		Text: fmt.Sprintf("nobody answered before term %d", t.GetTerm()),
 	}
-	if strings.HasSuffix(t.GetWhy(), " handed over") || strings.HasSuffix(t.GetWhy(), " stopped") {
+	planned := strings.HasSuffix(t.GetWhy(), " handed over") || strings.HasSuffix(t.GetWhy(), " stopped")
+	if planned && silent <= plannedFor {
 		line.Kind, line.Text = "handover", fmt.Sprintf("a planned change to %s, term %d", t.GetNodeId(), t.GetTerm())
 	}
 	return line

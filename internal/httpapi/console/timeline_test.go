@@ -47,6 +47,19 @@ func TestTimeline(t *testing.T) {
 	has(t, "data", data, `"kind":"gap"`, `"kind":"handover"`, `"hit":[null]`)
 }
 
+// Who stops all nodes and starts them long after has a gap in service, not a planned change.
+func TestLongStopsAreGaps(t *testing.T) {
+	for gap, kind := range map[uint64]string{900: "handover", 90_000: "gap"} {
+		list := termIncidents([]*pb.TermRecord{
+			{Term: 1, NodeId: "a", Began: noon.Add(-time.Hour).Format(time.RFC3339Nano)},
+			{Term: 2, NodeId: "a", Began: noon.Format(time.RFC3339Nano), Why: "a stopped", GapMs: gap},
+		}, noon)
+		if last := list[len(list)-1]; last.Kind != kind {
+			t.Errorf("%d ms: got %+v, want a %s", gap, last, kind)
+		}
+	}
+}
+
 // Requests at about the same time share one read of etcd. While it is away, the terms
 // of before are shown, and the page says so. Without HA there are none, and none are
 // missed.
