@@ -28,6 +28,7 @@ type writer struct {
 type Use struct {
 	Segments int64
 	Mounted  int64 // memory of these segments, as MountedMiB counts
+	Names    int64 // of these segments, as NameBytes counts
 	KeyBytes int64 // as KeyBytes counts
 	Claimed  int64 // endpoints where readers or writers may still be at work in memory that was unmounted
 }
@@ -36,10 +37,18 @@ type Use struct {
 // overflow.
 func MountedMiB(s segment.Spec) int64 { return int64((s.Size-1)>>20) + 1 }
 
-func segmentUse(s segment.Spec) Use { return Use{Segments: 1, Mounted: MountedMiB(s)} }
+// NameBytes returns how many bytes a segment's name, endpoint, protocol and host id have: the
+// segments are encoded in one piece for a snapshot, and no commit is applied meanwhile.
+func NameBytes(s segment.Spec) int64 {
+	return int64(len(s.Name) + len(s.Endpoint) + len(s.Protocol) + len(s.HostID))
+}
+
+func segmentUse(s segment.Spec) Use {
+	return Use{Segments: 1, Mounted: MountedMiB(s), Names: NameBytes(s)}
+}
 
 func (u Use) plus(o Use) Use {
-	return Use{u.Segments + o.Segments, u.Mounted + o.Mounted, u.KeyBytes + o.KeyBytes, u.Claimed + o.Claimed}
+	return Use{u.Segments + o.Segments, u.Mounted + o.Mounted, u.Names + o.Names, u.KeyBytes + o.KeyBytes, u.Claimed + o.Claimed}
 }
 
 // objectBytes is about what an object takes of this process's memory, apart from its key.
@@ -95,7 +104,7 @@ func (p *peers) mounted(peer string, s segment.Spec) { p.lent(peer, segmentUse(s
 
 func (p *peers) unmounted(peer string, s segment.Spec) {
 	u := segmentUse(s)
-	p.lent(peer, Use{Segments: -u.Segments, Mounted: -u.Mounted})
+	p.lent(peer, Use{Segments: -u.Segments, Mounted: -u.Mounted, Names: -u.Names})
 }
 
 // lent counts for a peer, and in all.

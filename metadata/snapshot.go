@@ -9,9 +9,9 @@ import (
 )
 
 // A snapshot is a stream of parts: the segments, then each shard, then all the rest. Each
-// part is copied under the store's apply lock, with its sequence. Sequences grow from
-// part to part, as commits go on meanwhile. Only journaled state is copied: followers
-// have no use for what the primary holds beyond it.
+// part is copied under the store's apply lock, with its sequence; those that may be long are
+// encoded without it. Sequences grow from part to part, as commits go on meanwhile. Only
+// journaled state is copied: followers have no use for what the primary holds beyond it.
 
 // SnapshotParts is how many parts a snapshot has.
 const SnapshotParts = ShardCount + 2
@@ -20,19 +20,16 @@ const SnapshotParts = ShardCount + 2
 // returns the position it stands at. Parts must be taken in order.
 func (s *Store) AppendSnapshotPart(b []byte, part int) ([]byte, Position) {
 	c := binenc.Encoder(b)
-	if part == SnapshotParts-1 {
-		at := s.encodeRest(&c)
-		return c.Encoded(), at
+	var at Position
+	switch part {
+	case 0:
+		at = s.encodeSegments(&c)
+	case SnapshotParts - 1:
+		at = s.encodeRest(&c)
+	default:
+		at = s.encodeShard(&c, part)
 	}
-	s.applyMu.Lock()
-	defer s.applyMu.Unlock()
-	s.encodeHead(&c, part)
-	if part == 0 {
-		s.encodeSegments(&c)
-	} else {
-		s.encodeShard(&c, &s.shards[part-1])
-	}
-	return c.Encoded(), s.position()
+	return c.Encoded(), at
 }
 
 // encodeHead begins a part. Needs applyMu.
@@ -69,23 +66,43 @@ func (h *partHead) code(c *binenc.Coder) {
 	binenc.CodeUvarint(c, &h.seq)
 }
 
-func (s *Store) encodeSegments(c *binenc.Coder) {
-	n := len(s.segments)
-	binenc.CodeVarint(c, &s.now)
-	codeNumber(c, &s.lastNumber)
-	c.CodeCount(&n, 0)
+// encodeSegments encodes the first part. Peers choose the names in it, so it may be large:
+// encodeSegments copies the segments, without their names, and encodes them without a lock, so
+// that no commit waits.
+func (s *Store) encodeSegments(c *binenc.Coder) Position {
+	type mounted struct {
+		number segment.Number
+		spec   segment.Spec
+		closes Time
+	}
+	s.applyMu.Lock()
+	s.encodeHead(c, 0)
+	at, rules, now, lastNumber := s.position(), s.Rules(), s.now, s.lastNumber
+	segments := make([]mounted, 0, len(s.segments))
 	for number, p := range s.segments {
-		closes := p.closes()
-		codeMounted(c, s.Rules(), &number, &p.Spec, &closes)
+		segments = append(segments, mounted{number, p.Spec, p.closes()})
 	}
-	if n = len(s.localDisks.byNumber); n == 0 && s.Rules() == FirstRules {
-		return // byte-identical to the format before there were SSDs
-	}
-	c.CodeCount(&n, 0)
+	disks, n := binenc.Encoder(nil), len(s.localDisks.byNumber)
 	for number, p := range s.localDisks.byNumber {
 		capacity := p.ssdCapacity.Load()
-		codeLocalDisk(c, s.Rules(), &number, &p.Client, &p.offloading, &p.wipe, &capacity)
+		codeLocalDisk(&disks, rules, &number, &p.Client, &p.offloading, &p.wipe, &capacity)
 	}
+	s.applyMu.Unlock()
+
+	binenc.CodeVarint(c, &now)
+	codeNumber(c, &lastNumber)
+	count := len(segments)
+	c.CodeCount(&count, 0)
+	for i := range segments {
+		m := &segments[i]
+		codeMounted(c, rules, &m.number, &m.spec, &m.closes)
+	}
+	if n == 0 && rules == FirstRules {
+		return at // byte-identical to the format before there were SSDs
+	}
+	c.CodeCount(&n, 0)
+	c.CodeFixed(disks.Encoded())
+	return at
 }
 
 func codeMounted(c *binenc.Coder, rules Rules, number *segment.Number, spec *segment.Spec, closes *Time) {
@@ -111,7 +128,11 @@ func codeLocalDisk(c *binenc.Coder, rules Rules, number *segment.Number, client 
 	}
 }
 
-func (s *Store) encodeShard(c *binenc.Coder, sh *shard) {
+func (s *Store) encodeShard(c *binenc.Coder, part int) Position {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	s.encodeHead(c, part)
+	sh := &s.shards[part-1]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	n := 0
@@ -129,6 +150,7 @@ func (s *Store) encodeShard(c *binenc.Coder, sh *shard) {
 			o.encodeReplicas(c)
 		}
 	}
+	return s.position()
 }
 
 // code codes an object without its replicas.

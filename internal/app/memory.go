@@ -61,11 +61,13 @@ func (a *App) shares() service.Shares {
 	const (
 		few        = 64       // clients and segments of a small fleet
 		fewMounted = 64 << 20 // MiB of its memory: 64 TiB
+		nameBytes  = 512      // that a segment may have on average
 	)
 	return service.Shares{
 		Clients:  share.NewRule("clients", "max-clients", int64(p.Clients), p.Share, few),
 		Segments: share.NewRule("segments", "max-segments", int64(p.Segments), p.Share, few),
 		Mounted:  share.NewRule("MiB of mounted memory", "", int64(metadata.MaxMounted>>20), p.Share, fewMounted),
+		Names:    share.NewRule("bytes of names of segments", "max-segments", nameBytes*int64(p.Segments), p.Share, nameBytes*few),
 		KeyBytes: share.NewRule("key bytes", "max-key-bytes", bytes, p.Share, bytes/1024),
 	}
 }

@@ -19,6 +19,7 @@ type Shares struct {
 	Clients  share.Rule
 	Segments share.Rule
 	Mounted  share.Rule // see metadata.MountedMiB
+	Names    share.Rule // of segments, see metadata.NameBytes
 	KeyBytes share.Rule // see metadata.KeyBytes
 }
 
@@ -90,11 +91,14 @@ func (m *Master) admitKeys(op string, p PutRequest, items []PutItem) error {
 	return &refusedError{errs.New(errs.NoAvailableHandle, op, "%s", text), alone || own.KeyBytes+bytes <= m.Shares.KeyBytes.Peer}
 }
 
-// admitSegments refuses more segments to a peer that has too many, or too much memory in them.
+// admitSegments refuses more segments to a peer that has too many, too much memory in them, or
+// too long names.
 func (m *Master) admitSegments(ctx context.Context, changes []*metadata.Mount) error {
-	peer, mounted, fresh := callerOf(ctx).Peer, int64(0), int64(0)
+	peer := callerOf(ctx).Peer
+	var mounted, names, fresh int64
 	for _, e := range changes {
 		mounted += metadata.MountedMiB(e.Spec)
+		names += metadata.NameBytes(e.Spec)
 		if len(e.Replaces) == 0 && !m.Store.HasClaims(e.Spec.Endpoint) {
 			fresh++
 		}
@@ -103,6 +107,7 @@ func (m *Master) admitSegments(ctx context.Context, changes []*metadata.Mount) e
 	text := cmp.Or(
 		m.Shares.Segments.Refuse(peer, all.Segments, own.Segments, int64(len(changes))),
 		m.Shares.Mounted.Refuse(peer, all.Mounted, own.Mounted, mounted),
+		m.Shares.Names.Refuse(peer, all.Names, own.Names, names),
 		m.admitEndpoints(peer, all, own, fresh))
 	if text != "" {
 		return errs.New(errs.Unavailable, "MountSegment", "%s", text)

@@ -202,6 +202,30 @@ func TestMountedMemoryIsShared(t *testing.T) {
 	want(t, "in place of that", mount("a", 13, 1<<61), errs.OK)
 }
 
+// So it has its share of the bytes of names: all segments are encoded in one piece.
+func TestNamesOfSegmentsAreShared(t *testing.T) {
+	f := newFixture(t, func(c *service.Master) { c.Shares.Names = share.NewRule("bytes of names of segments", "max-segments", 8<<10, 0.5, 1<<10) })
+	mount := func(peer string, n byte, length int) error {
+		s := lent(n, n, n)
+		s.Endpoint, s.Protocol, s.HostID = string(rune('a'+n)), "", ""
+		s.Name = string(rune('a'+n)) + strings.Repeat("x", length-2)
+		return f.MountSegment(service.From(t.Context(), service.Caller{Peer: peer}), s)
+	}
+	for n := byte(10); n < 14; n++ {
+		want(t, "half of all", mount("a", n, 1000), errs.OK)
+	}
+	err := mount("a", 14, 1000)
+	if errs.KindOf(err) != errs.Unavailable || !strings.Contains(err.Error(), "bytes of names of segments") {
+		t.Errorf("more than half: got %v, want Unavailable, and of what", err)
+	}
+	want(t, "another peer", mount("b", 15, 1000), errs.OK)
+	want(t, "unmounting", f.UnmountSegment(t.Context(), segment.ID{10}), errs.OK)
+	want(t, "in place of that", mount("a", 16, 1000), errs.OK)
+	if all, own := f.Store.Use("a"); own.Names != 4000 || all.Names < 5000 {
+		t.Errorf("the peer has %d bytes of names of %d, want 4000 of 5000 and what was there", own.Names, all.Names)
+	}
+}
+
 // A put that was made is answered as before, though its peer has no room for new keys by then.
 func TestARepeatedPutIsNotRefused(t *testing.T) {
 	f := newFixture(t, func(c *service.Master) {
