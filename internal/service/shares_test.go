@@ -204,7 +204,9 @@ func TestMountedMemoryIsShared(t *testing.T) {
 
 // So it has its share of the bytes of names: all segments are encoded in one piece.
 func TestNamesOfSegmentsAreShared(t *testing.T) {
-	f := newFixture(t, func(c *service.Master) { c.Shares.Names = share.NewRule("bytes of names of segments", "max-segments", 8<<10, 0.5, 1<<10) })
+	f := newFixture(t, func(c *service.Master) {
+		c.Shares.Names = share.NewRule("bytes of names of segments", "max-segments", 8<<10, 0.5, 1<<10)
+	})
 	mount := func(peer string, n byte, length int) error {
 		s := lent(n, n, n)
 		s.Endpoint, s.Protocol, s.HostID = string(rune('a'+n)), "", ""

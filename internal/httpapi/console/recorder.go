@@ -16,9 +16,12 @@ const (
 	sampleEvery = time.Second
 	maxSamples  = 24 * 60 * 60
 	chunk       = 60 * 60 // samples that are allocated at once
-	maxMarks    = 1024
+	maxMarks    = 1024    // of one kind
 	maxGaps     = 256
 	maxText     = 512 // bytes
+	// savesApart is how long after a state file the next one is marked: a busy node saves one
+	// each 30 s.
+	savesApart = 5 * time.Minute
 )
 
 // A Reading is how the node stands at one moment. Counts are those since its start.
@@ -82,10 +85,14 @@ type mark struct {
 	text string
 }
 
+// markKinds are those of marks. Each has its own bound, so that none drops another.
+var markKinds = []string{"role", "snapshot", "load"}
+
 // A gap is a time in which nobody served, as this node saw it.
 type gap struct {
 	From, To time.Time // To is zero while it lasts
 	Cause    string
+	Own      bool // this node served until then, so it knows
 }
 
 // A Recorder keeps what the node's figures were over the last 24 hours, a sample a
@@ -94,9 +101,10 @@ type Recorder struct {
 	Read func() Reading
 	Now  func() time.Time // wall time
 
-	mu     sync.Mutex // guards all below
-	chunks [][]sample // full but for the last, oldest first
-	marks  []mark
+	mu     sync.Mutex        // guards all below
+	chunks [][]sample        // full but for the last, oldest first
+	marks  map[string][]mark // by kind
+	saved  time.Time         // of the last mark of a state file
 	gaps   []gap
 	last   Reading
 	begun  bool
@@ -128,13 +136,14 @@ func (r *Recorder) record() {
 	if read.Primary != before.Primary && read.Primary != "" {
 		r.mark(now, "role", "this node saw "+read.Primary+" elected")
 	}
-	if read.Saves > before.Saves {
+	if read.Saves > before.Saves && now.Sub(r.saved) >= savesApart {
+		r.saved = now
 		r.mark(now, "snapshot", "this node saved a state file")
 	}
 	if read.Loads > before.Loads {
 		r.mark(now, "load", "this node loaded a snapshot: "+read.LoadReason)
 	}
-	r.watch(now, read)
+	r.watch(now, read, before.Serving)
 	r.last = read
 	p99 := 1000 * read.Puts.quantile(0.99, before.Puts)
 	r.add(sample{
@@ -147,15 +156,18 @@ func grown(from, to int64) uint32 { return uint32(min(max(to-from, 0), math.MaxU
 
 // mark needs mu.
 func (r *Recorder) mark(at time.Time, kind, text string) {
-	r.marks = bounded(append(r.marks, mark{at, kind, cut(text)}), maxMarks)
+	if r.marks == nil {
+		r.marks = make(map[string][]mark)
+	}
+	r.marks[kind] = bounded(append(r.marks[kind], mark{at, kind, cut(text)}), maxMarks)
 }
 
-// watch begins and ends gaps. Needs mu.
-func (r *Recorder) watch(now time.Time, read Reading) {
+// watch begins and ends gaps. served says that this node served until now. Needs mu.
+func (r *Recorder) watch(now time.Time, read Reading, served bool) {
 	lasts := len(r.gaps) > 0 && r.gaps[len(r.gaps)-1].To.IsZero()
 	switch {
 	case read.Obstacle != "" && !lasts:
-		r.gaps = bounded(append(r.gaps, gap{From: now, Cause: cut(read.Obstacle)}), maxGaps)
+		r.gaps = bounded(append(r.gaps, gap{From: now, Cause: cut(read.Obstacle), Own: served}), maxGaps)
 	case read.Obstacle != "": // the newest cause counts
 		r.gaps[len(r.gaps)-1].Cause = cut(read.Obstacle)
 	case lasts && r.gaps[0].From.Equal(r.start) && now.Sub(r.start) < 2*sampleEvery:
@@ -204,9 +216,11 @@ func (r *Recorder) open() *gap {
 func (r *Recorder) noted(from, to time.Time) (marks []mark, gaps []gap, start time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, m := range r.marks {
-		if !m.at.Before(from) && !m.at.After(to) {
-			marks = append(marks, m)
+	for _, kind := range markKinds {
+		for _, m := range r.marks[kind] {
+			if !m.at.Before(from) && !m.at.After(to) {
+				marks = append(marks, m)
+			}
 		}
 	}
 	for _, g := range r.gaps {

@@ -18,7 +18,7 @@ func TestRecorderKeepsADay(t *testing.T) {
 		r := &Recorder{Now: time.Now, Read: func() Reading {
 			n++
 			role := []string{"primary", "fenced"}[n/300%2]
-			read := Reading{Role: role, Gets: 100 * n, Hits: 90 * n, Saves: n / 7, Puts: Latency{Count: uint64(n), Bounds: []float64{1}, Counts: []uint64{uint64(n)}}}
+			read := Reading{Role: role, Gets: 100 * n, Hits: 90 * n, Saves: n / 7, Loads: int(n / 7), Puts: Latency{Count: uint64(n), Bounds: []float64{1}, Counts: []uint64{uint64(n)}}}
 			if role == "fenced" {
 				read.Obstacle = strings.Repeat("w", 10_000)
 			}
@@ -43,7 +43,14 @@ func TestRecorderKeepsADay(t *testing.T) {
 		if oldest := s.At[0]; oldest > now.Add(-24*time.Hour+3*time.Minute).Unix() {
 			t.Errorf("the oldest step is of %v, want it a day ago", time.Unix(oldest, 0))
 		}
-		if len(r.marks) != maxMarks || len(r.gaps) != maxGaps || len(r.gaps[0].Cause) > maxText+3 {
+		marks, _, _ := r.noted(now.Add(-24*time.Hour), now)
+		if saves := r.marks["snapshot"]; len(saves) == 0 || saves[0].at.After(now.Add(-24*time.Hour)) {
+			t.Errorf("of state files there are %d marks, want those of 24 hours", len(saves))
+		}
+		if len(marks) < 2*24*60*60/(300+int(savesApart/time.Second)) {
+			t.Errorf("%d marks in 24 hours are too few", len(marks))
+		}
+		if len(r.marks["role"]) > maxMarks || len(r.marks["load"]) != maxMarks || len(r.gaps) != maxGaps || len(r.gaps[0].Cause) > maxText+3 {
 			t.Errorf("%d marks, %d gaps with %d bytes of text: want %d, %d and at most %d", len(r.marks), len(r.gaps), len(r.gaps[0].Cause), maxMarks, maxGaps, maxText)
 		}
 		stop()

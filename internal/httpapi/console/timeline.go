@@ -77,6 +77,7 @@ type incident struct {
 	To      time.Time
 	Open    bool // it lasts
 	AtLeast bool // it may have begun earlier
+	whole   bool // a term in which its node was never interrupted
 	Text    string
 	Cause   string
 }
@@ -134,6 +135,7 @@ func termIncidents(terms []*pb.TermRecord, now time.Time) (list []incident) {
 		if line.Open {
 			line.Text = fmt.Sprintf("term %d: %s serves", t.GetTerm(), t.GetNodeId())
 		}
+		line.whole = t.GetInterruptions() == 0
 		if times := t.GetInterruptions(); times > 0 {
 			line.Text += fmt.Sprintf("; interruptions: %d, for %v in all", times, time.Duration(t.GetInterruptedMs())*time.Millisecond)
 		}
@@ -165,7 +167,8 @@ func gapBefore(t *pb.TermRecord, began time.Time, silent time.Duration) incident
 }
 
 // withGap adds a gap that this node saw. If the list has it already, from the records of
-// terms, it only adds what this node saw to the cause there.
+// terms, it only adds what this node saw to the cause there. One that the primary of the time
+// did not see is none.
 func withGap(list []incident, g gap, now time.Time) []incident {
 	to, lasts := g.To, g.To.IsZero()
 	if lasts {
@@ -180,7 +183,14 @@ func withGap(list []incident, g gap, now time.Time) []incident {
 			return list
 		}
 	}
-	return append(list, incident{Kind: "gap", From: g.From, To: to, Open: lasts, Text: "nobody served, as this node saw it", Cause: g.Cause})
+	line := incident{Kind: "gap", From: g.From, To: to, Open: lasts, Text: "nobody served, as this node saw it", Cause: g.Cause}
+	served := func(term incident) bool {
+		return term.Kind == "term" && term.whole && term.From.Before(g.From) && to.Before(term.To)
+	}
+	if !g.Own && !lasts && slices.ContainsFunc(list, served) { // etcd may have been away from this node alone
+		line.Kind, line.Text = "role", "this node could not see whether anybody served; the primary recorded no interruption"
+	}
+	return append(list, line)
 }
 
 type timelineView struct {

@@ -2,6 +2,7 @@ package console
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -99,16 +100,24 @@ func TestGapsAreJoined(t *testing.T) {
 	r.now = noon.Add(-20 * time.Minute)
 	r.reading.Obstacle = ""
 	r.Recorder.record()
-	r.now = noon.Add(-5 * time.Minute)
-	r.reading.Obstacle = "etcd is away"
-	r.Recorder.record()
-	r.now = noon.Add(-4 * time.Minute)
-	r.reading.Obstacle = ""
-	r.Recorder.record()
+	for minute, cause := range slices.Backward([]string{3: "etcd is slow", 5: "etcd is away"}) {
+		if cause == "" {
+			continue
+		}
+		r.reading.Serving = minute == 5 // else the primary of the time knows of nothing
+		r.now = noon.Add(-time.Duration(minute)*time.Minute - time.Second)
+		r.Recorder.record()
+		r.reading.Serving, r.reading.Obstacle = false, cause
+		r.now = noon.Add(-time.Duration(minute) * time.Minute)
+		r.Recorder.record()
+		r.reading.Obstacle = ""
+		r.now = noon.Add(time.Minute - time.Duration(minute)*time.Minute)
+		r.Recorder.record()
+	}
 	r.now = noon
 	_, text := r.page("/console/timeline")
 	has(t, "joined", text, "2 gaps in service", "a committed nothing for 1s; this node saw: the leader key is gone",
-		"1m gap nobody served, as this node saw it etcd is away")
+		"1m gap nobody served, as this node saw it etcd is away", "1m role this node could not see whether anybody served; the primary recorded no interruption etcd is slow")
 }
 
 func TestMoment(t *testing.T) {
