@@ -95,7 +95,7 @@ func (f facts) obstacle() *Obstacle {
 	case f.leader.NodeID != "":
 		return &Obstacle{Cause: GetsReady, Reason: fmt.Sprintf("%s is elected in term %d and does not serve yet", f.leader.NodeID, f.leader.Term)}
 	case f.failed != nil:
-		return &Obstacle{Cause: Unelected, Reason: "no node is elected: " + f.failed.Error()}
+		return &Obstacle{Cause: Unelected, Reason: "no node is elected: " + etcdclient.Says(f.failed)}
 	case errors.Is(f.ended, journal.ErrFenced):
 		return &Obstacle{Cause: Deposed, Reason: "this node was deposed, and no other node is elected yet: its commits had stopped, or somebody deleted the leader key",
 			Help: "wait for the election; masterctl history shows who deposed it"}
@@ -125,7 +125,7 @@ func (f facts) lapsed() *Obstacle {
 		o.Reason, o.Help = reason+"; "+of.Reason, of.Help
 		o.Cause = of.Cause
 	} else if f.commit != nil {
-		o.Reason += "; the last one failed: " + f.commit.Error()
+		o.Reason += "; the last one failed: " + etcdclient.Says(f.commit)
 	}
 	return o
 }
@@ -159,24 +159,24 @@ func (f facts) etcdObstacle(err error) *Obstacle {
 	away := etcdclient.Silent(err)
 	switch {
 	case errors.Is(err, rpctypes.ErrCorrupt):
-		return &Obstacle{Cause: EtcdCorrupt, Reason: "etcd has raised its alarm CORRUPT and refuses all calls: " + err.Error(),
+		return &Obstacle{Cause: EtcdCorrupt, Reason: "etcd has raised its alarm CORRUPT and refuses all calls: " + etcdclient.Says(err),
 			Help: "find the member whose data differ (etcdctl alarm list), replace it, and disarm the alarm (etcdctl alarm disarm)"}
 	case errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrInvalidAuthToken) || errors.Is(err, rpctypes.ErrUserEmpty):
-		return &Obstacle{Cause: EtcdRefuses, Reason: "etcd refuses this node's calls: " + err.Error(),
+		return &Obstacle{Cause: EtcdRefuses, Reason: "etcd refuses this node's calls: " + etcdclient.Says(err),
 			Help: "see that the user of --etcd-user, or the name in the certificate, may read and write all that the cluster keeps in etcd: its prefix, and mooncake-store/ (etcdctl user get, etcdctl role grant-permission)"}
 	case away && f.member:
-		return &Obstacle{Cause: EtcdAway, Reason: "the nodes' own etcd does not answer: " + err.Error(),
+		return &Obstacle{Cause: EtcdAway, Reason: "the nodes' own etcd does not answer: " + etcdclient.Says(err),
 			Help: "see that more than half of the members of etcd run (masterctl member list); if they do, look at their disks, CPU and network"}
 	case away && f.owns:
-		return &Obstacle{Cause: EtcdAway, Reason: "the embedded etcd does not answer: " + err.Error(), Help: "look at the log of etcd and at the disk of --data-dir"}
+		return &Obstacle{Cause: EtcdAway, Reason: "the embedded etcd does not answer: " + etcdclient.Says(err), Help: "look at the log of etcd and at the disk of --data-dir"}
 	case away:
-		return &Obstacle{Cause: EtcdAway, Reason: "etcd does not answer: " + err.Error(), Help: "see that etcd runs, has a leader, and is reached at --etcd_endpoints"}
+		return &Obstacle{Cause: EtcdAway, Reason: "etcd does not answer: " + etcdclient.Says(err), Help: "see that etcd runs, has a leader, and is reached at --etcd_endpoints"}
 	}
 	return nil
 }
 
 func (f facts) etcdFull(err error) *Obstacle {
-	o := &Obstacle{Cause: EtcdFull, Reason: "etcd has raised its alarm NOSPACE and refuses writes: " + err.Error()}
+	o := &Obstacle{Cause: EtcdFull, Reason: "etcd has raised its alarm NOSPACE and refuses writes: " + etcdclient.Says(err)}
 	switch {
 	case f.owns && f.fault != nil:
 		o.Reason += "; its history is kept, since it is still needed: " + f.fault.Error()

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/promote/follower"
@@ -42,6 +44,7 @@ func TestObstacles(t *testing.T) {
 		"elected":                  {facts{role: Promoting}, GetsReady, "promoting", ""},
 		"another elected":          {facts{role: Standby, leader: Leader{NodeID: "b", Term: 3, State: Elected}}, GetsReady, "b is elected in term 3", ""},
 		"etcd away":                {facts{role: Standby, leader: serving, failed: away}, EtcdAway, "etcd does not answer", "--etcd_endpoints"},
+		"etcd reset":               {facts{role: Standby, failed: fmt.Errorf("reading: %w", status.Error(codes.Unavailable, "connection reset"))}, EtcdAway, "etcd does not answer: reading: connection reset", "--etcd_endpoints"},
 		"etcd refuses":             {facts{role: Standby, failed: rpctypes.ErrNoLeader}, EtcdAway, "no leader", "has a leader"},
 		"own members away":         {facts{role: Standby, owns: true, member: true, failed: away}, EtcdAway, "own etcd", "see that more than half of the members of etcd run"},
 		"embedded etcd away":       {facts{role: Standby, owns: true, failed: away}, EtcdAway, "embedded etcd", "--data-dir"},

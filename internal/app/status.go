@@ -9,6 +9,7 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/internal/config"
+	"github.com/understudy-store/understudy/internal/etcd/etcdclient"
 	"github.com/understudy-store/understudy/internal/etcd/members"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
@@ -119,7 +120,7 @@ func (n *clusterNode) journalMessage(head journal.Head, s promote.Status, v view
 // allWarnings returns what is wrong with the node and its cluster.
 func (n *clusterNode) allWarnings(st *pb.StatusResponse, s promote.Status, v view) (list []string) {
 	if err := v.nodesErr; err != nil { // not headErr: etcd may answer with a head that cannot be read
-		list = append(list, "etcd does not answer: "+err.Error())
+		list = append(list, "etcd does not answer: "+etcdclient.Says(err))
 	}
 	list = append(list, pauseWarnings(v.paused)...)
 	if s.MountsHeldFor > n.app.params().HoldTime() {

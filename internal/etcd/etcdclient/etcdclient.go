@@ -205,6 +205,17 @@ func Explain(err error) error {
 	return err
 }
 
+// Says returns the text of an error without the words that gRPC puts around what happened.
+func Says(err error) string {
+	text := err.Error()
+	if before, status, ok := strings.Cut(text, "rpc error: code = "); ok {
+		if _, said, ok := strings.Cut(status, " desc = "); ok {
+			text = before + said
+		}
+	}
+	return strings.Replace(text, "error reading from server: ", "", 1)
+}
+
 // Check waits until etcd, at the endpoints that the client was made for, answers
 // a linearizable read, or the context ends.
 func Check(ctx context.Context, client *clientv3.Client, endpoints []string) error {
