@@ -8,6 +8,7 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/eviction"
+	"github.com/understudy-store/understudy/internal/cli"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/leasesync"
@@ -53,7 +54,7 @@ func addNames(e *pb.EventsResponse, list []metadata.SegmentName) {
 	}
 	var first []string
 	for _, n := range list[:min(few, len(list))] {
-		first = append(first, n.Name)
+		first = append(first, cli.Key(n.Name))
 	}
 	if len(list) > few {
 		first = append(first, "...")
@@ -83,7 +84,7 @@ func typeAndText(c metadata.Change) (kind, text string) {
 	case *metadata.UseRules:
 		return "USE_RULES", fmt.Sprintf("version %d", c.Version)
 	case *metadata.Mount:
-		return "MOUNT_SEGMENT", fmt.Sprintf("%v %s, %d bytes at %s, replaces %d", c.Spec.ID, c.Spec.Name, c.Spec.Size, c.Spec.Endpoint, len(c.Replaces))
+		return "MOUNT_SEGMENT", fmt.Sprintf("%v %s, %d bytes at %s, replaces %d", c.Spec.ID, cli.Key(c.Spec.Name), c.Spec.Size, cli.Key(c.Spec.Endpoint), len(c.Replaces))
 	case *metadata.PutStart:
 		return "PUT_START", fmt.Sprintf("object %v key %q, %d bytes, %d replicas", c.ID, c.Key, c.Size, len(c.Placements))
 	case *metadata.PutEnd:
@@ -111,9 +112,9 @@ func typeAndText(c metadata.Change) (kind, text string) {
 	case *metadata.EndTransfer:
 		return "END_TRANSFER", fmt.Sprintf("object %v, complete %v", c.ID, c.Complete)
 	case *metadata.AddTask:
-		return "ADD_TASK", fmt.Sprintf("client %v copies key %q from %s to %d others, move %v", c.Client, c.Key, c.Source, len(c.Targets), c.Move)
+		return "ADD_TASK", fmt.Sprintf("client %v copies key %q from %s to %d others, move %v", c.Client, c.Key, cli.Key(c.Source), len(c.Targets), c.Move)
 	case *metadata.SetTasks:
-		return "SET_TASKS", fmt.Sprintf("%d tasks have the status %d: %s", len(c.IDs), c.Status, c.Message)
+		return "SET_TASKS", fmt.Sprintf("%d tasks have the status %d: %s", len(c.IDs), c.Status, cli.Printable(c.Message))
 	case *metadata.SaveDrain:
 		return "SAVE_DRAIN", fmt.Sprintf("job %s of %d segments: %v", service.Decimal(c.ID), len(c.Numbers), c.Status)
 	case *metadata.SetQuota:

@@ -28,6 +28,27 @@ func TestEventOfADrain(t *testing.T) {
 	}
 }
 
+// A name that a peer chose forges no line, and one that prints stays as it is.
+func TestNamesInEvents(t *testing.T) {
+	const forged, quoted = "ev\nil\x1b[31m", `"ev\nil\x1b[31m"`
+	for name, want := range map[string]string{"host-1:17000": "host-1:17000", forged: quoted} {
+		for _, c := range []metadata.Change{
+			&metadata.Mount{Spec: segment.Spec{Name: name, Endpoint: "e"}},
+			&metadata.Mount{Spec: segment.Spec{Name: "n", Endpoint: name}},
+			&metadata.AddTask{Task: metadata.Task{Source: name}},
+			&metadata.SetTasks{Message: name},
+		} {
+			if _, text := typeAndText(c); !strings.Contains(text, strings.Trim(want, `"`)) || strings.ContainsAny(text, "\n\x1b") {
+				t.Errorf("%T: got %q, want %s in it", c, text, want)
+			}
+		}
+		e := eventMessage(journal.Stamp{}, &metadata.CloseSegment{}, nil)
+		if addNames(e, []metadata.SegmentName{{Name: name}}); !strings.HasSuffix(e.GetText(), ": "+want) {
+			t.Errorf("got %q, want %s at its end", e.GetText(), want)
+		}
+	}
+}
+
 // Programs read events as JSON: types and names stay. An event of each kind that the journal
 // knows is among them.
 func TestEventsAsJSON(t *testing.T) {

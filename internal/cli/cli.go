@@ -60,20 +60,24 @@ func Execute(ctx context.Context, root *cobra.Command) int {
 	var exit exitError
 	switch {
 	case errors.As(err, &misuse):
-		cmd.PrintErrf("error: %v\nsee: %s --help\n", misuse, cmd.CommandPath())
+		printError(cmd, misuse.Error())
+		cmd.PrintErrf("see: %s --help\n", cmd.CommandPath())
 		return StatusUsage
 	case ctx.Err() != nil:
-		cmd.PrintErrln("error: " + interrupted(err, cmd.Name()))
+		printError(cmd, interrupted(err, cmd.Name()))
 	case errors.As(err, &exit):
 		if exit.err != nil {
-			cmd.PrintErrln("error: " + explain(exit.err, cmd.Name()))
+			printError(cmd, explain(exit.err, cmd.Name()))
 		}
 		return exit.status
 	default:
-		cmd.PrintErrln("error: " + explain(err, cmd.Name()))
+		printError(cmd, explain(err, cmd.Name()))
 	}
 	return StatusFailed
 }
+
+// printError prints the text of an error, which may quote what a peer sent.
+func printError(cmd *cobra.Command, text string) { cmd.PrintErrln("error: " + PrintableLines(text)) }
 
 // A misuseError is a fault of the command line.
 type misuseError struct{ error }

@@ -17,6 +17,9 @@ func Warn(text string) string { return color.New(color.FgYellow).Sprint(text) }
 // Bad colours what does not work.
 func Bad(text string) string { return color.New(color.FgRed).Sprint(text) }
 
+// Plain leaves a text without a colour.
+func Plain(text string) string { return text }
+
 // Bold is for the heads of tables.
 func Bold(text string) string { return color.New(color.Bold).Sprint(text) }
 

@@ -7,12 +7,14 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/dustin/go-humanize"
 	"github.com/rodaine/table"
 )
 
-// A Table prints rows in columns, as wide as a terminal shows them.
+// A Table prints rows in columns, as wide as a terminal shows them. Cells are Printable,
+// whoever chose the names in them; only Paint colours them.
 type Table struct {
 	w    io.Writer
 	head []any
@@ -31,7 +33,18 @@ func NewTable(w io.Writer, head ...string) *Table {
 
 // Row adds a row.
 func (t *Table) Row(cells ...string) {
-	t.rows, t.wide = append(t.rows, cells), max(t.wide, len(cells))
+	row := make([]string, len(cells))
+	for i, cell := range cells {
+		row[i] = Printable(cell)
+	}
+	t.rows, t.wide = append(t.rows, row), max(t.wide, len(row))
+}
+
+// Paint colours a cell of the row that was added last, such as with Good. Colours in the text
+// of a cell could be those of a peer that chose a name.
+func (t *Table) Paint(column int, colour func(string) string) {
+	row := t.rows[len(t.rows)-1]
+	row[column] = colour(row[column])
 }
 
 // End prints the table.
@@ -79,10 +92,34 @@ func Millis[N int64 | uint64](ms N) time.Duration { return time.Duration(ms) * t
 // Key returns a key for people: quoted if it is empty or has characters that do not print,
 // such as a newline.
 func Key(key string) string {
-	if key == "" || strings.ContainsFunc(key, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if key == "" || !prints(key) {
 		return strconv.Quote(key)
 	}
 	return key
+}
+
+// Printable returns a text that others may have chosen, such as the name of a segment, for
+// people. In one with characters that do not print it writes these as Go does, \n or \x1b, and
+// each backslash twice: they could forge lines, or take over the terminal.
+func Printable(text string) string {
+	if prints(text) {
+		return text
+	}
+	quoted := strconv.Quote(text)
+	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+}
+
+// PrintableLines is Printable for each line of a text that has several of its own.
+func PrintableLines(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = Printable(line)
+	}
+	return strings.Join(lines, "\n")
+}
+
+func prints(text string) bool {
+	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
 // Or returns text, or a dash for none.

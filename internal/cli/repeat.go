@@ -58,7 +58,7 @@ func (f *Flags) Repeat(cmd *cobra.Command, interval time.Duration, rounds uint, 
 				last, err = WithStatus(exit.status, nil), exit.err
 			}
 			if err != nil && page.Len() == 0 { // else the page shows what is wrong
-				cmd.PrintErrln("error: " + explain(err, cmd.Name()))
+				printError(cmd, explain(err, cmd.Name()))
 			}
 			if round == rounds {
 				return nil

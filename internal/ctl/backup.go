@@ -60,7 +60,7 @@ objects, only where they are: it is of use as long as the hosts keep their memor
 				var result backupResult
 				upTo, away := all.acknowledged()
 				if away != "" {
-					cmd.PrintErrf("warning: the primary %s does not answer from here: what it acknowledged last may be missing\n", away)
+					cmd.PrintErrf("warning: the primary %s does not answer from here: what it acknowledged last may be missing\n", cli.Printable(away))
 				}
 				if err = n.reach(ctx, upTo); err == nil {
 					result, err = n.backup(ctx, args[0])
@@ -70,7 +70,7 @@ objects, only where they are: it is of use as long as the hosts keep their memor
 				}
 				return f.Print(cmd, result, func(w io.Writer) {
 					fmt.Fprintf(w, "saved the state of %s at sequence %d of term %d in %s (%s)\n",
-						result.NodeID, result.Sequence, result.Term, result.File, cli.SizeText(uint64(result.Bytes)))
+						cli.Printable(result.NodeID), result.Sequence, result.Term, result.File, cli.SizeText(uint64(result.Bytes)))
 				})
 			})
 		},

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/internal/cli"
 )
 
 // completeTimeout bounds how long a shell waits for names.
@@ -48,7 +49,9 @@ func (f *Flags) offer(cmd *cobra.Command, args []string, names func(context.Cont
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	list := slices.DeleteFunc(names(ctx, all), func(name string) bool { return slices.Contains(args, name) })
+	list := slices.DeleteFunc(names(ctx, all), func(name string) bool {
+		return slices.Contains(args, name) || name != cli.Printable(name) // a shell shows names as they are
+	})
 	return list, cobra.ShellCompDirectiveNoFileComp
 }
 

@@ -77,7 +77,8 @@ func (d *diagnosis) print(w io.Writer) {
 		if x.Help != "" {
 			text += "; " + x.Help
 		}
-		t.Row(coloured[x.Verdict](x.Verdict), x.Check, text)
+		t.Row(x.Verdict, x.Check, text)
+		t.Paint(0, coloured[x.Verdict])
 	}
 	t.End()
 }

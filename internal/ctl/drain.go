@@ -132,9 +132,9 @@ func (f *Flags) drain(cmd *cobra.Command, method, path string, body []byte, stat
 			return err
 		}
 		return f.Print(cmd, result, func(w io.Writer) {
-			fmt.Fprintf(w, "drain job %s: %s\n", result.Job, result.Status)
+			fmt.Fprintf(w, "drain job %s: %s\n", cli.Printable(result.Job), cli.Printable(result.Status))
 			if method == http.MethodGet {
-				fmt.Fprintf(w, "%s: %s; %s objects moved (%s), %s failed, %d in progress, %d blocked\n", strings.Join(result.Segments, ", "), result.Text,
+				fmt.Fprintf(w, "%s: %s; %s objects moved (%s), %s failed, %d in progress, %d blocked\n", joined(result.Segments), cli.Printable(result.Text),
 					cli.Count(result.Succeeded), cli.SizeText(result.Bytes), cli.Count(result.Failed), result.Active, result.Blocked)
 				if result.Blocked > 0 {
 					fmt.Fprintln(w, "An object is blocked while it is leased, pinned or being written, or while no other segment that takes puts has room for it (masterctl segments).")

@@ -184,7 +184,7 @@ func (e *follower) hint(cmd *cobra.Command) {
 			return
 		}
 		slices.Sort(e.passed)
-		cmd.PrintErrf("no event has the type %s; there are %s\n", strings.Join(e.types, ", "), strings.Join(e.passed, ", "))
+		cmd.PrintErrf("no event has the type %s; there are %s\n", joined(e.types), joined(e.passed))
 	}
 }
 
@@ -248,6 +248,6 @@ func (r *eventResult) row(w io.Writer) error {
 	if r.Rough {
 		clock = "~" + clock
 	}
-	_, err := fmt.Fprintf(w, eventLine, fmt.Sprintf("%d/%d", r.Term, r.Sequence), cli.Or(clock), cli.Millis(r.Time), r.Type, r.Text)
+	_, err := fmt.Fprintf(w, eventLine, fmt.Sprintf("%d/%d", r.Term, r.Sequence), cli.Or(clock), cli.Millis(r.Time), cli.Printable(r.Type), cli.Printable(r.Text))
 	return err
 }

@@ -204,7 +204,7 @@ func (x *explanation) print(w io.Writer) {
 		_ = x.History[i].row(w)
 	}
 	if x.HistoryNote != "" {
-		fmt.Fprintln(w, "\nhistory: "+x.HistoryNote)
+		fmt.Fprintln(w, "\nhistory: "+cli.Printable(x.HistoryNote))
 	} else if len(x.History) == 0 {
 		fmt.Fprintln(w, "\nhistory: nothing in what etcd still has of the journal")
 	}

@@ -12,6 +12,7 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/cli"
 	"github.com/understudy-store/understudy/internal/clock"
 )
 
@@ -54,7 +55,7 @@ func (e *follower) follow(ctx context.Context) error {
 	}
 	stopped := func(err error, _ time.Duration) {
 		if !e.noted {
-			e.cmd.PrintErrf("no more events: %v; looking for a node that goes on\n", err)
+			e.cmd.PrintErrf("no more events: %s; looking for a node that goes on\n", cli.Printable(err.Error()))
 			e.noted = true
 		}
 	}

@@ -88,7 +88,7 @@ with 0. Like every read it extends the leases of those that exist.`,
 			t := cli.NewTable(w, "KEY", "EXISTS")
 			for _, k := range result.Keys {
 				if k.Error == nil {
-					t.Row(k.Key, fmt.Sprint(k.Exists))
+					t.Row(cli.Key(k.Key), fmt.Sprint(k.Exists))
 				}
 			}
 			t.End()
@@ -115,7 +115,7 @@ func (f *Flags) removeCommand() *cobra.Command {
 		people := func(w io.Writer) {
 			for _, k := range result.Keys {
 				if k.Removed {
-					fmt.Fprintf(w, "removed %s\n", k.Key)
+					fmt.Fprintf(w, "removed %s\n", cli.Key(k.Key))
 				}
 			}
 		}

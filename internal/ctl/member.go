@@ -91,7 +91,7 @@ If it is no member, such as in a second run, that is no failure.`,
 					}
 					result.Was, text = false, "is no member; masterctl member list shows them"
 				}
-				return f.Print(cmd, result, func(w io.Writer) { fmt.Fprintf(w, "%s %s\n", names[0], text) })
+				return f.Print(cmd, result, func(w io.Writer) { fmt.Fprintf(w, "%s %s\n", cli.Printable(names[0]), text) })
 			})(cmd, names)
 		},
 	}, "the data of this member are given up")

@@ -83,7 +83,7 @@ func (f *Flags) mount(ctx context.Context, cmd *cobra.Command, segment client.Se
 	result := mountResult{segment.ID.String(), segment.Name, segment.Base, segment.Size, segment.Endpoint, s.ID().String(), s.term()}
 	err = f.Print(cmd, result, func(w io.Writer) {
 		fmt.Fprintf(w, "mounted %s: %s at %#x of %s, segment %s of client %s in %s\n",
-			result.Name, cli.SizeText(result.Size), result.Base, result.Endpoint, result.ID, result.Client, result.when())
+			cli.Printable(result.Name), cli.SizeText(result.Size), result.Base, cli.Printable(result.Endpoint), result.ID, result.Client, result.when())
 	})
 	if err != nil {
 		return err
@@ -98,6 +98,6 @@ func (f *Flags) mount(ctx context.Context, cmd *cobra.Command, segment client.Se
 	if err := s.UnmountSegment(last, segment.ID); err != nil {
 		return err
 	}
-	cmd.PrintErrf("unmounted %s\n", segment.Name)
+	cmd.PrintErrf("unmounted %s\n", cli.Printable(segment.Name))
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -44,7 +43,7 @@ is named with --to, or to the one that is closest behind.`,
 			}
 			result := handoverResult{primary.id, h.GetLeaderNodeId(), h.GetLeaderAddress(), h.GetDurationMs()}
 			return f.Print(cmd, result, func(w io.Writer) {
-				fmt.Fprintf(w, "%s has handed over to %s at %s; no node served for %d ms\n", result.From, result.To, result.Address, result.Duration)
+				fmt.Fprintf(w, "%s has handed over to %s at %s; no node served for %d ms\n", cli.Printable(result.From), cli.Printable(result.To), cli.Printable(result.Address), result.Duration)
 			})
 		}),
 	}
@@ -83,7 +82,9 @@ given out after the lease TTL.`,
 				return adminError(err)
 			}
 			result := startEmptyResult{n.id, begun.GetHeader().GetTerm()}
-			return f.Print(cmd, result, func(w io.Writer) { fmt.Fprintf(w, "%s has started empty in term %d\n", result.NodeID, result.Term) })
+			return f.Print(cmd, result, func(w io.Writer) {
+				fmt.Fprintf(w, "%s has started empty in term %d\n", cli.Printable(result.NodeID), result.Term)
+			})
 		}),
 	}
 	cmd.Flags().BoolVar(&noWriters, "no-writers", false, "no earlier writer writes any more")
@@ -189,9 +190,9 @@ func (r *forgetResult) add(id string, err error, failed *failedItems) {
 
 func (r *forgetResult) print(w io.Writer) {
 	if len(r.NodeIDs) > 0 {
-		fmt.Fprintf(w, "nobody waits for %s any more\n", strings.Join(r.NodeIDs, ", "))
+		fmt.Fprintf(w, "nobody waits for %s any more\n", joined(r.NodeIDs))
 	}
 	if len(r.NotListed) > 0 {
-		fmt.Fprintf(w, "not listed: %s\n", strings.Join(r.NotListed, ", "))
+		fmt.Fprintf(w, "not listed: %s\n", joined(r.NotListed))
 	}
 }

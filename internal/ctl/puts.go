@@ -143,7 +143,7 @@ func (f *Flags) startsPut(cmd *cobra.Command, size uint64, done string, then fun
 			}
 			result := putResult{reserved(r), s.ID().String(), s.term()}
 			return f.Print(cmd, result, func(w io.Writer) {
-				fmt.Fprintf(w, "%s %s: object %s, %s, in %s by client %s\n\n", done, r.Key, result.ID, cli.SizeText(r.Size), result.when(), result.Client)
+				fmt.Fprintf(w, "%s %s: object %s, %s, in %s by client %s\n\n", done, cli.Key(r.Key), result.ID, cli.SizeText(r.Size), result.when(), result.Client)
 				objectTable(w, []objectResult{result.objectResult})
 			})
 		})
@@ -167,7 +167,7 @@ func (f *Flags) noRoom(ctx context.Context, err error, size uint64) error {
 	}
 	return cli.Advised(errs.New(errs.NoAvailableHandle, "PutStart",
 		"an object of %s can never fit: a replica lies in one segment, and the largest, %s, has %s; mount a larger one, or split the object",
-		cli.SizeText(size), largest.Name, cli.SizeText(largest.Capacity)))
+		cli.SizeText(size), cli.Printable(largest.Name), cli.SizeText(largest.Capacity)))
 }
 
 // finishResult is what ending and revoking a put prints.
@@ -198,7 +198,7 @@ func (f *Flags) finishCommand(use, short, done string, finish func(*client.Clien
 				if ref.ID != 0 {
 					result.ID = ref.ID.String()
 				}
-				return f.Print(cmd, result, func(w io.Writer) { fmt.Fprintf(w, "%s %s in %s\n", done, ref.Key, result.when()) })
+				return f.Print(cmd, result, func(w io.Writer) { fmt.Fprintf(w, "%s %s in %s\n", done, cli.Key(ref.Key), result.when()) })
 			})
 		},
 	}

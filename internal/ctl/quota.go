@@ -106,7 +106,7 @@ has more than that, its objects are evicted as their leases end.`,
 				}
 				return f.Print(cmd, answer.Data, func(w io.Writer) {
 					q := answer.Data
-					fmt.Fprintf(w, "%s has a quota of %s, and %s of it are taken\n", q.Tenant, cli.SizeText(q.Effective), cli.SizeText(q.Charged))
+					fmt.Fprintf(w, "%s has a quota of %s, and %s of it are taken\n", cli.Printable(q.Tenant), cli.SizeText(q.Effective), cli.SizeText(q.Charged))
 					if q.Effective < size {
 						fmt.Fprintf(w, "that is less than %s: quotas together are not more than the mounted memory; it grows as hosts mount more\n", cli.SizeText(size))
 					}
@@ -138,7 +138,7 @@ func (f *Flags) quotaRemoveCommand() *cobra.Command {
 				case err != nil:
 					return err
 				}
-				return f.Print(cmd, quotaRemoval{args[0]}, func(w io.Writer) { fmt.Fprintf(w, "%s has no quota any more\n", args[0]) })
+				return f.Print(cmd, quotaRemoval{args[0]}, func(w io.Writer) { fmt.Fprintf(w, "%s has no quota any more\n", cli.Printable(args[0])) })
 			})(cmd, args)
 		},
 	}

@@ -57,7 +57,7 @@ after the longest time that they may use it.`,
 				}
 				result := refoundResult{n.id, resp.GetHeader().GetTerm(), resp.GetSequence()}
 				return f.Print(cmd, result, func(w io.Writer) {
-					fmt.Fprintf(w, "%s serves in term %d: the journal was founded anew at sequence %d\n", result.NodeID, result.Term, result.Sequence)
+					fmt.Fprintf(w, "%s serves in term %d: the journal was founded anew at sequence %d\n", cli.Printable(result.NodeID), result.Term, result.Sequence)
 				})
 			})
 		},

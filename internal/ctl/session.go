@@ -57,7 +57,7 @@ func (s *session) Call(string, int, errs.Kind, time.Duration) {}
 // LeaderChanged keeps the term, and prints every change but the first.
 func (s *session) LeaderChanged(l client.Leader) {
 	if before := s.number.Swap(l.Term); before != 0 && s.news != nil {
-		s.news("the primary is %s at %s now (%s)\n", l.NodeID, l.Address, s.term().when())
+		s.news("the primary is %s at %s now (%s)\n", cli.Printable(l.NodeID), cli.Printable(l.Address), s.term().when())
 	}
 }
 
@@ -67,7 +67,7 @@ func (s *session) Remounted(segments int, err error) {
 	switch {
 	case s.news == nil:
 	case err != nil:
-		s.news("the master had forgotten the segments, and refused to mount them again: %v; trying again\n", err)
+		s.news("the master had forgotten the segments, and refused to mount them again: %s; trying again\n", cli.Printable(err.Error()))
 	default:
 		s.news("the master had forgotten the segments; %d mounted again\n", segments)
 	}
@@ -128,7 +128,7 @@ func (f *failedItems) Error() string {
 	const most = 20
 	var lines []string
 	for i, err := range f.errors[:min(len(f.errors), most)] {
-		lines = append(lines, f.names[i]+": "+cli.Numbered(err))
+		lines = append(lines, cli.Key(f.names[i])+": "+cli.Numbered(err))
 	}
 	if f.of == 1 {
 		return lines[0]

@@ -207,10 +207,14 @@ func statusTable(w io.Writer, s *statusResult) {
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
 		if n.Error != "" {
-			t.Row(cli.Or(n.NodeID), n.silence(), "-", "-", "-", "-", "-", "-", "-", n.Address, "-", n.Error)
+			role, colour := n.silence()
+			t.Row(cli.Or(n.NodeID), role, "-", "-", "-", "-", "-", "-", "-", n.Address, "-", n.Error)
+			t.Paint(1, colour)
 			continue
 		}
-		t.Row(n.NodeID, n.Role, fmt.Sprint(n.Term), fmt.Sprint(n.Sequence), n.lag(), cli.Count(n.Objects), n.used(), cli.SizeText(n.Quarantined), n.Digest, n.Address, n.Version, n.takeover())
+		takeover, colour := n.takeover()
+		t.Row(n.NodeID, n.Role, fmt.Sprint(n.Term), fmt.Sprint(n.Sequence), n.lag(), cli.Count(n.Objects), n.used(), cli.SizeText(n.Quarantined), n.Digest, n.Address, n.Version, takeover)
+		t.Paint(11, colour)
 	}
 	for _, w := range s.Witnesses {
 		votes := "never: it votes in etcd"
@@ -248,9 +252,9 @@ func obstacles(w io.Writer, met []obstacleResult) {
 		by[o] = append(by[o], id)
 	}
 	for _, o := range order {
-		fmt.Fprintf(w, "\nwhy, says %s: %s\n", strings.Join(by[o], ", "), o.Reason)
+		fmt.Fprintf(w, "\nwhy, says %s: %s\n", joined(by[o]), cli.Printable(o.Reason))
 		if o.Help != "" {
-			fmt.Fprintf(w, "what to do: %s\n", o.Help)
+			fmt.Fprintf(w, "what to do: %s\n", cli.Printable(o.Help))
 		}
 	}
 }
@@ -262,9 +266,12 @@ func remarks(w io.Writer, kind string, made []remarkResult) {
 		from[r.Text] = append(from[r.Text], r.NodeID)
 	}
 	for _, text := range slices.Sorted(maps.Keys(from)) {
-		fmt.Fprintf(w, "\n%s of %s: %s\n", kind, strings.Join(from[text], ", "), text)
+		fmt.Fprintf(w, "\n%s of %s: %s\n", kind, joined(from[text]), cli.Printable(text))
 	}
 }
+
+// joined writes names for people.
+func joined(names []string) string { return cli.Printable(strings.Join(names, ", ")) }
 
 func (n *nodeResult) lag() string {
 	if n.LagEntries == 0 || n.LagMillis == 0 { // a node without a state has no time
@@ -291,25 +298,26 @@ func (n *nodeResult) isElected() bool {
 	return slices.Contains([]string{roleName(pb.Role_ROLE_PROMOTING), roleName(pb.Role_ROLE_PRIMARY), roleName(pb.Role_ROLE_HANDING_OVER), roleName(pb.Role_ROLE_FENCED)}, n.Role)
 }
 
-// silence is what stands for the role of a node without a status.
-func (n *nodeResult) silence() string {
+// silence is what stands for the role of a node without a status, and its colour.
+func (n *nodeResult) silence() (text string, colour func(string) string) {
 	if n.answered {
-		return cli.Warn("not ready")
+		return "not ready", cli.Warn
 	}
-	return cli.Bad("no answer")
+	return "no answer", cli.Bad
 }
 
-func (n *nodeResult) takeover() string {
+// takeover says whether a node could take over, with the colour of that.
+func (n *nodeResult) takeover() (text string, colour func(string) string) {
 	switch {
 	case n.Role == roleName(pb.Role_ROLE_PRIMARY):
-		return cli.Good("serves")
+		return "serves", cli.Good
 	case n.isElected():
-		return cli.Warn("is elected, and does not serve")
+		return "is elected, and does not serve", cli.Warn
 	case n.Promotable && n.Blocked != "":
-		return cli.Warn("not by itself: " + n.Blocked)
+		return "not by itself: " + n.Blocked, cli.Warn
 	case n.Promotable:
-		return "yes"
+		return "yes", cli.Plain
 	default:
-		return cli.Bad("no: " + cli.Or(n.NotPromotable))
+		return "no: " + cli.Or(n.NotPromotable), cli.Bad
 	}
 }

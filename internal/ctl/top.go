@@ -145,7 +145,7 @@ func (r *topResult) print(w io.Writer) {
 		statusTable(w, &r.Status)
 		return
 	}
-	fmt.Fprintf(w, "%s, term %d, %s\n\n", r.NodeID, r.Status.Leader.Term, cli.Things(int(r.Clients), "client"))
+	fmt.Fprintf(w, "%s, term %d, %s\n\n", cli.Printable(r.NodeID), r.Status.Leader.Term, cli.Things(int(r.Clients), "client"))
 	t := cli.NewTable(w, "CALLS", "PUTS", "READS", "HIT RATE", "DELETE EVENTS", "EVICTED", "RENEWALS", "COMMITS", "A COMMIT", "WAITING")
 	t.Row(rate(r.Calls), rate(r.Puts), rate(r.Reads), known(r.asked, "%.1f %%", r.HitRate), rate(r.Deletes), rate(r.Evictions), rate(r.Renewals), rate(r.Commits),
 		known(r.commits, "%.1f ms", r.CommitMS), fmt.Sprintf("%.0f", r.Waiting))
