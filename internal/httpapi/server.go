@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/understudy-store/understudy/internal/security/access"
 )
 
 // Bounds of what clients can take up.
@@ -23,6 +26,7 @@ const (
 	scrapeTimeout     = 10 * time.Second // of the answer to a scrape
 	vitalTimeout      = 2 * time.Second  // of the answer to a question about health
 	idleTimeout       = time.Minute
+	maxWarnings       = 10 // that are logged in a minute, of each kind
 )
 
 // A Server answers HTTP requests.
@@ -45,15 +49,24 @@ func NewServer(h http.Handler, connections int, secrecy *tls.Config, logger zero
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          log.New(warnings{logger}, "", 0),
+		ErrorLog:          log.New(newWarnings(logger), "", 0),
 	}}
 }
 
-// warnings logs the messages of net/http.
-type warnings struct{ log zerolog.Logger }
+// warnings logs some of the messages of net/http. Anybody can cause failed handshakes without
+// end, so these leave others, such as that of a panic, their lines.
+type warnings struct{ handshakes, others *access.FewLines }
+
+func newWarnings(to zerolog.Logger) warnings {
+	return warnings{access.NewFewLines(to, maxWarnings), access.NewFewLines(to, maxWarnings)}
+}
 
 func (w warnings) Write(line []byte) (int, error) {
-	w.log.Warn().Msg(strings.TrimSpace(string(line)))
+	to := w.others
+	if bytes.HasPrefix(line, []byte("http: TLS handshake error")) {
+		to = w.handshakes
+	}
+	to.Warn().Msg(strings.TrimSpace(string(line)))
 	return len(line), nil
 }
 

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/understudy-store/understudy/internal/security/access"
 )
 
 // Limits of what the store holds.
@@ -31,6 +33,9 @@ const (
 
 // callTimeout is how long a request waits for etcd. Clients wait for 3 s.
 const callTimeout = 2500 * time.Millisecond
+
+// maxWarnings are logged in a minute: any host may send what cannot be answered.
+const maxWarnings = 10
 
 // A Store holds values by key. A value is never nil.
 type Store interface {
@@ -70,14 +75,14 @@ type answer struct {
 
 // Handler answers requests from a store.
 func Handler(s Store, log zerolog.Logger) http.Handler {
-	mux := http.NewServeMux()
+	mux, warnings := http.NewServeMux(), access.NewFewLines(log, maxWarnings)
 	for method, h := range map[string]func(context.Context, Store, string, []byte) (answer, error){
 		http.MethodGet: get, http.MethodPut: put, http.MethodDelete: remove,
 	} {
 		mux.HandleFunc(method+" /metadata", func(w http.ResponseWriter, r *http.Request) {
 			a := handle(s, h, w, r)
 			if a.code == http.StatusServiceUnavailable {
-				log.Warn().Str("method", method).Str("error", a.text).Msg("the metadata server could not answer")
+				warnings.Warn().Str("method", method).Str("error", a.text).Msg("the metadata server could not answer")
 			}
 			reply(w, a)
 		})

@@ -1,6 +1,9 @@
 package metaserver_test
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -221,6 +224,29 @@ func TestNearQuota(t *testing.T) {
 		if got := s.ask(step.method, "?key=a", "A"); got != step.want {
 			t.Errorf("%s: got %q, want %q", step.method, got, step.want)
 		}
+	}
+}
+
+// brokenStore answers nothing.
+type brokenStore struct{ metaserver.Store }
+
+func (brokenStore) Update(context.Context, string, func([]byte) ([]byte, bool)) error {
+	return errors.New("etcd is away")
+}
+
+// Hosts that ask again and again do not fill the log.
+func TestFewWarnings(t *testing.T) {
+	var log bytes.Buffer
+	h := metaserver.Handler(brokenStore{}, zerolog.New(&log))
+	for range 30 {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodPut, "/metadata?key=a", strings.NewReader("A")))
+		if got, want := fmt.Sprint(w.Code, " ", w.Body), "503 etcd is away"; got != want {
+			t.Fatalf("got %q, want %q", got, want)
+		}
+	}
+	if n := strings.Count(log.String(), "could not answer"); n != 10 || strings.Count(log.String(), "etcd is away") != n {
+		t.Errorf("got %d lines, want 10 with the reason:\n%s", n, log.String())
 	}
 }
 

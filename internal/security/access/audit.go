@@ -21,12 +21,17 @@ func NewFewLines(log zerolog.Logger, most uint32) *FewLines {
 }
 
 // Info begins a line; nil, to which nothing is written, if it is left out.
-func (f *FewLines) Info() *zerolog.Event {
-	if !f.burst.Sample(zerolog.InfoLevel) {
+func (f *FewLines) Info() *zerolog.Event { return f.line(zerolog.InfoLevel) }
+
+// Warn is Info for a warning.
+func (f *FewLines) Warn() *zerolog.Event { return f.line(zerolog.WarnLevel) }
+
+func (f *FewLines) line(level zerolog.Level) *zerolog.Event {
+	if !f.burst.Sample(level) {
 		f.leftOut.Add(1)
 		return nil
 	}
-	line := f.log.Info() //nolint:zerologlint // the caller sends it
+	line := f.log.WithLevel(level) //nolint:zerologlint // the caller sends it
 	if n := f.leftOut.Swap(0); n > 0 {
 		line.Uint64("left_out", n)
 	}
