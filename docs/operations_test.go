@@ -71,7 +71,7 @@ func end(name string) string   { return "<!-- end of " + name + " -->" }
 func TestDocumentsNameWhatExists(t *testing.T) {
 	known := settingsTable() + unusedSettingsTable()
 	others := []string{
-		"--print-config", "--config_path", "--yes", "--to", "--from", "--from-file", "--node", "--force", "--address", "--protocol", "--handover", "--short", "--prefix", "--watch", "--follow", "--count", "--state", "--mention", "--since", "--for", "--type", "--key", "--segment", "--limit", "--token-file", "--tenant", "--dry-run", "--puts", // of commands
+		"--print-config", "--config_path", "--yes", "--to", "--from", "--from-file", "--node", "--force", "--address", "--protocol", "--handover", "--short", "--prefix", "--watch", "--follow", "--count", "--state", "--mention", "--since", "--for", "--type", "--key", "--segment", "--limit", "--token-file", "--client-id", "--tenant", "--dry-run", "--puts", // of commands
 		"--auto-compaction-mode", "--auto-compaction-retention", "--quota-backend-bytes", "--keys-only", // of etcd
 	}
 	for _, file := range []string{"operations.md", "reference.md", "mooncake.md", "troubleshooting.md", "upgrade.md"} {

@@ -57,8 +57,8 @@ func TestAdviceOnAccess(t *testing.T) {
 			t.Errorf("got %q, want %q in it", got, c.want)
 		}
 	}
-	if got := explain(errs.New(errs.IllegalClient, "MountSegment", ""), "mount"); strings.Contains(got, "--client-id") {
-		t.Errorf("a mount: got %q, want no flag that it lacks", got)
+	if got := explain(errs.New(errs.IllegalClient, "MountSegment", ""), "mount"); !strings.Contains(got, "your certificate or token is for with --client-id") {
+		t.Errorf("a mount: got %q, want that it names the client of the certificate", got)
 	}
 }
 

@@ -19,6 +19,19 @@ import (
 	"github.com/understudy-store/understudy/internal/security/certs"
 )
 
+// ownClientID returns the client id that the certificate shown to nodes is for; zero if it is
+// for none, or cannot be read, which the first call reports.
+func (f *Flags) ownClientID() uuid.UUID {
+	if f.tls.Cert == "" || f.tls.Key == "" || f.tokenFile != "" { // nodes look at the token first
+		return uuid.Nil
+	}
+	s, err := certs.Load(f.tls, nil)
+	if err != nil {
+		return uuid.Nil
+	}
+	return s.ClientID()
+}
+
 // secrecy returns the TLS settings for calls to nodes; nil for plain text.
 func (f *Flags) secrecy() (*tls.Config, error) {
 	return clientTLS(f.tls, "--tls-ca, --tls-cert, --tls-key")

@@ -77,6 +77,39 @@ func TestUnknownToken(t *testing.T) {
 	run(t, append(operator, at, "segments")...).Want(t, cli.StatusOK)
 }
 
+// With roles a client lends memory under the id that its certificate or its token is for, and an
+// operator under any.
+func TestMountsWithRoles(t *testing.T) {
+	id, other := uuid.NewString(), uuid.NewString()
+	dir, node, operator := trial(t, "--client-id="+id)
+	token, tokens := strings.Repeat("t", 32), filepath.Join(dir, "tokens")
+	for name, text := range map[string]string{"tokens": "client c " + token + " " + other, "token": token} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := lone(t, "a", append(node, "--roles", "--roles-tokens="+tokens)...)
+	at := []string{"--address=" + a.RPC, "--tls-ca=" + dir + "/ca.crt", "-o=json"}
+	client := []string{"--tls-cert=" + dir + "/client.crt", "--tls-key=" + dir + "/client.key"}
+	withToken := "--token-file=" + filepath.Join(dir, "token")
+	for want, who := range map[string][][]string{
+		id:    {client, slices.Concat(client, []string{"--client-id=" + id})},
+		other: {{withToken, "--client-id=" + other}, {operator[1], operator[2], "--client-id=" + other}},
+	} {
+		for _, flags := range who {
+			o := mount(t, slices.Concat([]string{"host", "--size=1MiB"}, at, flags)...).Interrupt().Want(t, cli.StatusOK, "unmounted host")
+			if got := clitest.Decode[mountResult](t, o).Client; got != want {
+				t.Errorf("%v: mounted by client %s, want %s", flags, got, want)
+			}
+		}
+	}
+	mount(t, slices.Concat([]string{"host", "--size=1MiB"}, at, operator[1:])...) // of a client of its own
+	for _, flags := range [][]string{{withToken}, slices.Concat(client, []string{"--client-id=" + other}), slices.Concat(client, []string{withToken})} {
+		run(t, slices.Concat([]string{"segments", "mount", "host-2", "--size=1MiB"}, at, flags)...).Want(t, cli.StatusFailed, "ILLEGAL_CLIENT (-601)", "for with --client-id")
+	}
+	run(t, "segments", "mount", "host", "--size=1MiB", "--client-id=17").WantMisuse(t, "must be a UUID")
+}
+
 // Members of the nodes' own etcd that answer only nodes are judged by what these say; one
 // that has been removed may be removed again.
 func TestMembersOfTheNodes(t *testing.T) {

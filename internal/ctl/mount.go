@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -14,7 +15,7 @@ import (
 
 func (f *Flags) mountCommand() *cobra.Command {
 	s := client.Segment{ID: uuid.New()}
-	keep := false
+	owner, keep := uuid.Nil, false
 	cmd := &cobra.Command{
 		Use:   "mount NAME --size N",
 		Short: "Lend memory to the store, as a host would, until Ctrl-C",
@@ -25,7 +26,11 @@ unmounts it after the --client_ttl.
 
 The memory does not exist. The segment is for trying out a cluster: objects can be
 put and found, and have no bytes. A segment mounted before at the same --endpoint
-and --base is replaced.`,
+and --base is replaced.
+
+Where nodes run with --roles, a client lends memory under its own id only: that of its
+certificate is taken; with a token give --client-id. Use one such command at a time for
+each id: a master that has forgotten a client asks it only once to mount again.`,
 		Args: cli.Arguments(1, 1, "the NAME of one segment"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s.Name = args[0]
@@ -38,7 +43,7 @@ and --base is replaced.`,
 			case s.Base == 0 || s.Base+s.Size < s.Base:
 				return cli.Misusef("--base is %#x: it must not be 0, and %s must fit behind it", s.Base, cli.SizeText(s.Size))
 			}
-			return f.RunLong(cmd, func(ctx context.Context) error { return f.mount(ctx, cmd, s, keep) })
+			return f.RunLong(cmd, func(ctx context.Context) error { return f.mount(ctx, cmd, owner, s, keep) })
 		},
 	}
 	flags := cmd.Flags()
@@ -48,6 +53,7 @@ and --base is replaced.`,
 	flags.StringVar(&s.Protocol, "transfer-protocol", "tcp", "how its bytes would travel, such as tcp or rdma")
 	flags.StringVar(&s.HostID, "host-id", "", "stable identity of the host")
 	uuidVar(flags, &s.ID, "id", "id of the segment, a `uuid` (default a new one)")
+	uuidVar(flags, &owner, "client-id", "client that lends it, a `uuid` (default that of the client certificate in --tls-cert, or else a new one)")
 	flags.BoolVar(&keep, "keep", false, "do not unmount it at the end")
 	return cmd
 }
@@ -63,14 +69,14 @@ type mountResult struct {
 	term
 }
 
-// mount lends a segment until the command is interrupted. Each such process is a client of
-// its own: the master asks a client only once to mount again, so if two processes shared an
-// id, only one of them would.
-func (f *Flags) mount(ctx context.Context, cmd *cobra.Command, segment client.Segment, keep bool) error {
+// mount lends a segment until the command is interrupted. Unless an owner is given, or the
+// certificate is for one, each such process is a client of its own: the master asks a client
+// only once to mount again, so if two processes shared an id, only one of them would.
+func (f *Flags) mount(ctx context.Context, cmd *cobra.Command, owner uuid.UUID, segment client.Segment, keep bool) error {
 	if err := f.Widen(ctx); err != nil {
 		return err
 	}
-	s, err := f.session(ctx, uuid.New(), cmd.PrintErrf)
+	s, err := f.session(ctx, cmp.Or(owner, f.ownClientID(), uuid.New()), cmd.PrintErrf)
 	if err != nil {
 		return err
 	}

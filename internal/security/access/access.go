@@ -21,6 +21,7 @@ import (
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/files"
+	"github.com/understudy-store/understudy/internal/security/certs"
 )
 
 // Roles are a set of roles.
@@ -195,12 +196,8 @@ func ofCertificate(c *x509.Certificate) (i Identity, err error) {
 	if i.Role != Client && i.Role != Operator && i.Role != Node {
 		return i, errs.New(errs.IllegalClient, "", "the certificate of %.100q must have one of the organizational units client, operator and node", i.Name)
 	}
-	for _, u := range c.URIs {
-		if text, ok := strings.CutPrefix(u.String(), "urn:uuid:"); ok {
-			if i.ClientID, err = uuid.Parse(text); err != nil {
-				return i, errs.New(errs.IllegalClient, "", "the certificate of %.100q has a URI that is no urn:uuid", i.Name)
-			}
-		}
+	if i.ClientID, err = certs.ClientID(c); err != nil {
+		return i, errs.New(errs.IllegalClient, "", "the certificate of %.100q has a URI that is no urn:uuid", i.Name)
 	}
 	return i, nil
 }

@@ -15,8 +15,11 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/understudy-store/understudy/internal/files"
 )
@@ -139,6 +142,28 @@ func (s *Source) Name() string {
 		return c.pair.Leaf.Subject.CommonName
 	}
 	return ""
+}
+
+// ClientID is the client id that the certificate is for, if that is a client's.
+func (s *Source) ClientID() uuid.UUID {
+	if c := s.now.Load(); c.pair != nil && c.pair.Leaf != nil {
+		id, _ := ClientID(c.pair.Leaf)
+		return id
+	}
+	return uuid.Nil
+}
+
+// ClientID returns the client id that a certificate has as the URI urn:uuid:ID; zero if it
+// has none.
+func ClientID(c *x509.Certificate) (id uuid.UUID, err error) {
+	for _, u := range c.URIs {
+		if text, ok := strings.CutPrefix(u.String(), "urn:uuid:"); ok {
+			if id, err = uuid.Parse(text); err != nil {
+				return id, err
+			}
+		}
+	}
+	return id, nil
 }
 
 // GoodFor returns an error if the certificate does not have a host among its names.
