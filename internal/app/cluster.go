@@ -2,8 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
-	"iter"
 	"sync"
 	"time"
 
@@ -199,85 +197,3 @@ func (n *clusterNode) BeginSnapshot(ctx context.Context) (rpc.SnapshotBegin, err
 		Term: t.Number, Store: t.Store, Fence: t.Fence, First: first, Seq: at.Head.Seq, Revision: at.Revision, Head: at.Value(),
 	}, nil
 }
-
-// Events yields the journal's events that etcd holds.
-func (n *clusterNode) Events(ctx context.Context, from metadata.Seq, follow bool) iter.Seq2[*pb.EventsResponse, error] {
-	return func(yield func(*pb.EventsResponse, error) bool) {
-		for {
-			head, err := n.reader.Head(ctx)
-			if err == nil && head.Head.Seq >= from {
-				err = n.events(ctx, from, head.Head.Seq, yield)
-				from = head.Head.Seq + 1
-			}
-			if err != nil && !errors.Is(err, errEnough) {
-				yield(nil, errs.Wrap(errs.Unavailable, "Events", etcdclient.Explain(err)))
-			}
-			if err != nil || !follow || clock.Sleep(ctx, eventsPause) != nil {
-				return
-			}
-			n.awaitCommit(ctx, from)
-		}
-	}
-}
-
-const (
-	// eventsPause is how long a follower of events waits so that more commits come.
-	eventsPause = 200 * time.Millisecond
-	// eventsWait is how long it waits for one that this node may have missed.
-	eventsWait = 2 * time.Second
-)
-
-// awaitCommit waits until this node has applied a commit, without asking etcd. It waits for
-// eventsWait at most: a node that has lost the journal applies none.
-func (n *clusterNode) awaitCommit(ctx context.Context, seq metadata.Seq) {
-	ctx, cancel := context.WithTimeout(ctx, eventsWait)
-	defer cancel()
-	if _, _, err := n.Digest(ctx, seq); err != nil && errs.KindOf(err) == errs.Unavailable {
-		_ = clock.Sleep(ctx, eventsPause) // it has no state, or its term ends
-	}
-}
-
-var errEnough = errors.New("the caller takes no more events")
-
-// events yields the events of all streams in a range of sequences, in the order in which
-// they apply. It reads the range in steps, and describes each event only when it yields it,
-// so that little is in memory at once.
-func (n *clusterNode) events(ctx context.Context, from, through metadata.Seq, yield func(*pb.EventsResponse, error) bool) error {
-	first, err := n.reader.Oldest(ctx, from, through)
-	if err != nil {
-		return err
-	}
-	for from = max(from, first); from <= through; from += eventsStep {
-		byseq := make(map[metadata.Seq][]stamped)
-		last := min(from+eventsStep-1, through)
-		for stream := range metadata.StreamCount {
-			err := n.reader.Records(ctx, stream, from, last, func(of journal.Stamp, changes []metadata.Change) error {
-				byseq[of.Seq] = append(byseq[of.Seq], stamped{of, changes})
-				return nil
-			})
-			if err != nil {
-				return err
-			}
-		}
-		for seq := from; seq <= last; seq++ {
-			for _, record := range byseq[seq] {
-				for _, c := range record.changes {
-					if !yield(eventMessage(record.Stamp, c, n.Store()), nil) {
-						return errEnough
-					}
-				}
-			}
-			delete(byseq, seq)
-		}
-	}
-	return nil
-}
-
-// A stamped record is the changes of one stream in a commit.
-type stamped struct {
-	journal.Stamp
-	changes []metadata.Change
-}
-
-// eventsStep is how many commits are read at once, of up to 1 MiB each.
-const eventsStep = 8

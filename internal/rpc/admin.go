@@ -157,8 +157,9 @@ func (s *adminService) Events(r *pb.EventsRequest, stream grpc.ServerStreamingSe
 		return err
 	}
 	defer giveBack()
+	ctx := service.From(stream.Context(), callerFor(stream.Context()))
 	header, sent := s.here(), uint64(0)
-	for event, err := range s.Node.Events(stream.Context(), metadata.Seq(r.GetFromSequence()), r.GetFollow()) {
+	for event, err := range s.Node.Events(ctx, metadata.Seq(r.GetFromSequence()), r.GetFollow()) {
 		if err != nil {
 			return err
 		}

@@ -67,38 +67,49 @@ func TestScansTakeTurns(t *testing.T) {
 }
 
 // A peer that asks for very many searches holds up another by no more than two of them,
-// whatever is searched for.
+// whatever is searched for. So do streams of events that are behind.
 func TestScansTakeTurnsByPeer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		scans := service.NewScans()
-		began, goOn := make(chan string, 200), make(chan struct{})
-		look := func(peer string) {
-			end, err := scans.Look(service.From(t.Context(), service.Caller{Peer: peer}))
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			began <- peer
-			<-goOn
-			end()
+	for what, wait := range map[string]func(*service.Scans, context.Context) (end func(), err error){
+		"searches":          (*service.Scans).Look,
+		"streams of events": (*service.Scans).CatchUp,
+	} {
+		t.Run(what, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { takeTurnsByPeer(t, wait) }) })
+	}
+}
+
+func takeTurnsByPeer(t *testing.T, wait func(*service.Scans, context.Context) (end func(), err error)) {
+	scans := service.NewScans()
+	began, goOn := make(chan string, 200), make(chan struct{})
+	look := func(peer string) {
+		end, err := wait(scans, service.From(t.Context(), service.Caller{Peer: peer}))
+		if err != nil {
+			t.Error(err)
+			return
 		}
-		for range 100 {
-			go look("many")
-		}
-		synctest.Wait()
-		for range len(began) { // those that are under way
-			<-began
-		}
-		go look("one")
-		synctest.Wait()
-		close(goOn)
-		synctest.Wait()
-		before := 0
-		for <-began == "many" {
-			before++
-		}
-		if before > 1 {
-			t.Errorf("another one waits for %d searches of a peer with many, beside those under way; want at most 1", before)
-		}
-	})
+		began <- peer
+		<-goOn
+		end()
+	}
+	for range 100 {
+		go look("many")
+	}
+	synctest.Wait()
+	under := len(began)
+	if most := max(1, runtime.GOMAXPROCS(0)/2); under > most {
+		t.Errorf("%d of one peer are under way at once, want %d at most", under, most)
+	}
+	for range under {
+		<-began
+	}
+	go look("one")
+	synctest.Wait()
+	close(goOn)
+	synctest.Wait()
+	before := 0
+	for <-began == "many" {
+		before++
+	}
+	if before > 1 {
+		t.Errorf("another one waits for %d of a peer with many, beside those under way; want at most 1", before)
+	}
 }

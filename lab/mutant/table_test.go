@@ -31,6 +31,7 @@ func testControls() []testControl {
 		{"internal/service", "^TestSearchesTakeTurns$", "scan-turns"},
 		{"internal/rpc", "^TestStreamsOfOneHost$", "digest-places"},
 		{"internal/rpc", "^TestNoEventsOfAFencedNode$", "events-fence"},
+		{"internal/app", "^TestStreamsBehindTakeTurns$", "events-turns"},
 		{"internal/rpc", "^TestUnfinishedRequests$|^TestUnreadAnswers$", "grpc-budgets"},
 		{"journal", "^TestRightEndsBeforeChangesAreTakenBack$", "right-first"},
 		{"journal", "^TestTheRightAllowsForClockRates$", "clock-rates"},
