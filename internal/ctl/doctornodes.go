@@ -22,19 +22,7 @@ func (d *diagnosis) checkNodes(all nodes) {
 		d.add("nodes", fine, "", "%d of %d answer", answer, len(all))
 	}
 	for _, n := range all {
-		if n.status != nil {
-			continue
-		}
-		named, cause := n.address, rpcerr.Cause(n.address, n.err)
-		if n.id != "" && n.id != n.address {
-			named = n.id + " " + n.address
-		}
-		if n.answered {
-			d.add("nodes", bad, "", "%s answers, but not as a node of this cluster that has started: %s", named, cause)
-		} else {
-			d.add("nodes", bad, "start it, or correct the address that it advertises (--advertise-address) or that you gave",
-				"%s does not answer: %s", named, cause)
-		}
+		d.checkSilence(n)
 	}
 	s := statusOf(d.ClusterID, all)
 	for _, r := range all.rivalries() {
@@ -76,6 +64,23 @@ func (d *diagnosis) checkNodes(all nodes) {
 	if len(s.Warnings) == 0 && answer > 0 {
 		d.add("warnings", fine, "", "no node has one")
 	}
+}
+
+// checkSilence reports a node without a status.
+func (d *diagnosis) checkSilence(n *node) {
+	if n.status != nil {
+		return
+	}
+	named, cause := n.address, rpcerr.Cause(n.address, n.err)
+	if n.id != "" && n.id != n.address {
+		named = n.id + " " + n.address
+	}
+	if n.answered {
+		d.add("nodes", bad, "", "%s answers, but not as a node of this cluster that has started: %s", named, cause)
+		return
+	}
+	d.add("nodes", bad, "start it, or correct the address that it advertises (--advertise-address) or that you gave",
+		"%s does not answer: %s", named, cause)
 }
 
 // checkVersions compares the versions of all nodes and witnesses.
