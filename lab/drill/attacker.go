@@ -51,6 +51,7 @@ func attacks(generation string) []attack {
 		{what: "unfinished requests", run: leaveUnfinished()}, {what: "unread answers", run: readNothing(generation)},
 		{what: "unfinished gRPC requests", run: leaveUnfinishedGRPC}, {what: "unread gRPC answers", run: readNothingGRPC},
 		{what: "patterns", run: usePatterns}, {what: "waits", run: waitForNothing},
+		{what: "streams of all events", run: readAllEvents},
 	}, halfOpen()...)
 }
 
@@ -156,6 +157,18 @@ func waitForNothing(ctx context.Context, address string) {
 			})
 		}
 		_ = g.Wait()
+	})
+}
+
+// readAllEvents reads the journal from its begin, again and again.
+func readAllEvents(ctx context.Context, address string) {
+	onConn(address, func(c *grpc.ClientConn) {
+		for ctx.Err() == nil {
+			stream, err := pb.NewAdminServiceClient(c).Events(ctx, &pb.EventsRequest{FromSequence: 1})
+			for err == nil {
+				_, err = stream.Recv()
+			}
+		}
 	})
 }
 
