@@ -28,7 +28,7 @@ func roleFor(r *http.Request) access.Roles {
 	}
 	switch r.URL.Path {
 	case "/metrics", "/metrics/summary", "/health", "/role", "/ha_status", "/leader", "/readyz", "/node", "/kv_events/status", "/openapi.json":
-		return access.Nobody // no keys, and no names of hosts
+		return access.Nobody // no keys; of names those of nodes, and of segments and tenants in metrics
 	case "/query_key", "/batch_query_keys":
 		return access.Client | access.Operator
 	}
