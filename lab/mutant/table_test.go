@@ -51,6 +51,7 @@ func testControls() []testControl {
 		{"promote", "^TestATermThatEtcdRefuses$", "vain-elections"},
 		{"promote", "^TestALoneMasterUnderAnotherID$/^with_no_list_of_nodes$", "former-id"},
 		{"internal/service", "^TestClaimedEndpointsAreShared$", "claimed-endpoints"},
+		{"internal/service", "^TestNamesOfSegmentsAreShared$", "segment-names"},
 		{"internal/service", "^TestTransfersMakeRoomInTheQuota$", "spared-objects"},
 		{"promote", "^TestForgetANodeThatStarts$", "starting-forgotten"},
 		{"internal/rpc", "^TestStopBesideSilentConnections$", "silent-handshakes"},
