@@ -324,7 +324,7 @@ func TestSharesAfterATakeover(t *testing.T) {
 		t.Errorf("the peer has mounted %d bytes of %d, want two segments of three", own.Mounted, all.Mounted)
 	}
 	own.Mounted = 0
-	if own != (metadata.Use{Segments: 2, KeyBytes: 2 * metadata.KeyBytes("k")}) || all.Segments != 3 || all.KeyBytes != own.KeyBytes {
+	if own != (metadata.Use{Segments: 2, Names: 2 * metadata.NameBytes(lent(2, 2, 2)), KeyBytes: 2 * metadata.KeyBytes("k")}) || all.Segments != 3 || all.KeyBytes != own.KeyBytes {
 		t.Errorf("the peer has %+v of %+v, want two segments and keys; one segment is of the fixture", own, all)
 	}
 	if _, b := f.p.Store.Use("b"); b != (metadata.Use{}) {
