@@ -26,8 +26,9 @@ const (
 	// that finds a difference soon loads a snapshot, and then the difference is gone.
 	askPause   = 50 * time.Millisecond
 	askTimeout = time.Second
-	// dumpTimeout bounds the listing of a node's ranges.
-	dumpTimeout = time.Minute
+	// dumpTimeout bounds the listing of a node's ranges. It is repeated while the state changes
+	// meanwhile, as it does for a minute after a long load, while memory leaves quarantine.
+	dumpTimeout = 3 * time.Minute
 )
 
 // A Node is a living node.
