@@ -3,10 +3,14 @@ package promote_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/promote"
 )
 
 // A state directory of another cluster says nothing about this one, so none of its nodes is
@@ -26,4 +30,20 @@ func TestMemoryOfAnotherCluster(t *testing.T) {
 	w.promotable(b)
 	w.know(a, b)
 	w.listedComplete("a", "b")
+}
+
+// What a node remembers of its cluster may be damaged: it says so, and starts all the same.
+func TestDamagedMemoryIsSaid(t *testing.T) {
+	t.Parallel()
+	w := newCluster(t, etcdtest.Start(t))
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "cluster"), []byte(`{"complete":{"b":`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var log lockedBuffer
+	a := w.start("a", stateIn(dir, time.Hour), func(c *promote.Config) { c.Log = zerolog.New(&log) })
+	w.serving(a)
+	if !strings.Contains(log.String(), "what this node remembers of its cluster cannot be read") {
+		t.Errorf("the log does not say that the memory is damaged:\n%s", log.String())
+	}
 }
