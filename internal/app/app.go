@@ -90,6 +90,15 @@ type node interface {
 	knownRules(ctx context.Context) (metadata.Rules, error)
 }
 
+// asServed shows a node that leads in a term and takes no calls yet as one that is promoted
+// still.
+func (a *App) asServed(s promote.Status) promote.Status {
+	if _, err := a.gate.Master(); err != nil && s.Self.Role == promote.Primary {
+		s.Self.Role = promote.Promoting
+	}
+	return s
+}
+
 // New returns a node that listens on its ports and is ready to run. A port that
 // is taken is an error that says which setting names it.
 func New(cfg config.Config, version string, log zerolog.Logger) (*App, error) {

@@ -114,7 +114,7 @@ func (n *clusterNode) run(ctx context.Context) error {
 	return err
 }
 
-func (n *clusterNode) promoteStatus() promote.Status { return n.Node.Status() }
+func (n *clusterNode) promoteStatus() promote.Status { return n.app.asServed(n.Node.Status()) }
 
 func (n *clusterNode) history() string { return string(n.Node.History()) }
 
@@ -149,7 +149,7 @@ func (n *clusterNode) StartEmpty(ctx context.Context, term metadata.Term, noWrit
 // then the order has no effect any more.
 func (n *clusterNode) untilServes(ctx context.Context, op, done string, term metadata.Term) (metadata.Term, error) {
 	for {
-		s := n.Node.Status()
+		s := n.promoteStatus()
 		switch l := s.Leader; {
 		case s.Self.Role == promote.Primary && l.Term >= term:
 			return l.Term, nil

@@ -76,7 +76,7 @@ func (n *loneNode) statusAt(at metadata.Position) promote.Status {
 	if at.Seq == 0 { // its term begins with the first commit
 		s.Self.Role, s.Leader.State = promote.Promoting, promote.Elected
 	}
-	return s
+	return n.app.asServed(s)
 }
 
 func (n *loneNode) Status(context.Context) (*pb.StatusResponse, error) {

@@ -5,10 +5,43 @@ import (
 
 	"github.com/google/uuid"
 
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/promote"
 )
+
+// Who asks a node for its status and is told that it is the primary can call it. A term
+// begins before its calls are taken.
+func TestPrimaryTakesCalls(t *testing.T) {
+	for name, etcd := range map[string][]string{"lone": nil, "cluster": etcdtest.Start(t).Endpoints()} {
+		t.Run(name, func(t *testing.T) {
+			m := run(t, settings(promote.Primary, "a", etcd))
+			m.serves()
+			master, err := m.gate.Master()
+			if err != nil {
+				t.Fatal(err)
+			}
+			role := func() pb.Role {
+				s, err := m.admin.Status(t.Context(), &pb.StatusRequest{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return s.GetNode().GetRole()
+			}
+			m.gate.Close(service.Hint{})
+			if got := role(); got != pb.Role_ROLE_PROMOTING {
+				t.Errorf("%v takes no calls, want the role PROMOTING", got)
+			}
+			m.gate.Open(master)
+			if got := role(); got != pb.Role_ROLE_PRIMARY {
+				t.Errorf("%v takes calls, want the role PRIMARY", got)
+			}
+		})
+	}
+}
 
 // A master that keeps nothing gives other object ids after a restart: who ends a put of
 // before, by its id, does not end a later one of the key.

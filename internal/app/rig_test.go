@@ -122,8 +122,7 @@ func (m *member) until(what string, cond func(*pb.StatusResponse) bool) *pb.Stat
 func (m *member) serves() *pb.StatusResponse {
 	m.t.Helper()
 	return m.until("serves", func(s *pb.StatusResponse) bool {
-		_, err := m.gate.Master()
-		return err == nil && s.GetNode().GetRole() == pb.Role_ROLE_PRIMARY
+		return s.GetNode().GetRole() == pb.Role_ROLE_PRIMARY
 	})
 }
 

@@ -55,7 +55,7 @@ func (n *clusterNode) look(ctx context.Context) view {
 // Status returns the status of the node and its cluster within lookTimeout.
 func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
 	v := n.look(ctx)
-	s := n.Node.Status() // after the wait for etcd: the role may have changed
+	s := n.promoteStatus() // after the wait for etcd: the role may have changed
 	at, stats := s.Position, metadata.Stats{}
 	if store := n.Store(); store != nil {
 		at, stats = store.Figures()
