@@ -52,6 +52,7 @@ type App struct {
 	kv                        kvEvents
 	waiting                   *waiting // answers until etcd does; nil without an etcd, or with one that is this node's alone
 	connections               *connectionBudget
+	etcdConnections           *connectionBudget // of an etcd in this process; else nil
 	scans                     *service.Scans
 	metadataStore             metaserver.Store
 	certs, etcdCerts          *certs.Source   // nil without TLS
@@ -143,6 +144,9 @@ func (a *App) open(files int, log zerolog.Logger) (err error) {
 		return err
 	}
 	a.log = log.With().Str("node", a.cfg.Node.ID).Logger()
+	if cfg.HA.Embedded() {
+		a.etcdConnections, files = newEtcdBudget(files, cfg.Peers.Share, a.log)
+	}
 	a.connections = newConnectionBudget(files, cfg.Peers.Share, cfg.Mooncake.Forward, a.log)
 	if a.cfg.HA.Members() || a.cfg.HA.Enabled && !a.cfg.HA.Embedded() {
 		if a.waiting, err = newWaiting(a.httpListener, a.rpcListener, append(a.mooncakeListeners, a.metadataListener)...); err != nil {

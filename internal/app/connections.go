@@ -15,6 +15,7 @@ import (
 const (
 	maxConnections     = 65_536 // of clients, on all ports but HTTP
 	maxHTTPConnections = 512    // of each HTTP port
+	maxEtcdConnections = 8_192  // of both ports of an etcd in this process
 	// fewConnections is what another node or an operator needs. Several hosts that take
 	// all that they can must not shut a standby out: it would not get the state, and
 	// nobody could ask it for its own when the journal is lost.
@@ -22,6 +23,9 @@ const (
 	// ownDescriptors are kept for etcd, the journal, state files and other nodes: an
 	// etcd in this process ends it when it cannot open its next file.
 	ownDescriptors = 512
+	// etcdDescriptors are those of one connection to that etcd: of the caller's, and of
+	// both ends of the socket to which this process carries what it says.
+	etcdDescriptors = 3
 )
 
 // A connectionBudget bounds the connections that clients hold, by what the operating
@@ -48,6 +52,16 @@ func newConnectionBudget(descriptors int, part float64, forwards bool, log zerol
 	}
 }
 
+// newEtcdBudget shares out the connections to an etcd in this process, by how many
+// descriptors there are. It returns how many are left.
+func newEtcdBudget(descriptors int, part float64, log zerolog.Logger) (*connectionBudget, int) {
+	n := min(maxEtcdConnections, descriptors/8)
+	return &connectionBudget{
+		Budget: share.NewBudget(share.NewRule("connections to etcd", "", int64(n), part, fewConnections)),
+		log:    log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute}),
+	}, descriptors - etcdDescriptors*n
+}
+
 // descriptors returns how many files and connections this process may have open.
 func descriptors() (int, error) {
 	var l unix.Rlimit
@@ -66,7 +80,7 @@ func (b *connectionBudget) take(peer string) bool {
 	if taken {
 		return true
 	}
-	say := "too many connections; a new one was closed"
+	say := "too many " + b.What + "; a new one was closed"
 	if b.Total < maxConnections {
 		say += "; a higher ulimit -n allows more"
 	}

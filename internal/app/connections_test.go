@@ -90,6 +90,19 @@ func TestConnectionBudget(t *testing.T) {
 	}
 }
 
+// An etcd in the process gets an eighth of the descriptors there are, three for each
+// connection, and others what is left.
+func TestEtcdBudget(t *testing.T) {
+	for _, tc := range []struct{ descriptors, total, peer, left int }{
+		{1024, 128, 64, 640}, {2000, 250, 125, 1250}, {1 << 20, 8192, 4096, 1<<20 - 3*8192},
+	} {
+		b, left := newEtcdBudget(tc.descriptors, 0.5, zerolog.Nop())
+		if int(b.Total) != tc.total || int(b.Peer) != tc.peer || left != tc.left {
+			t.Errorf("%d descriptors: got %d connections, %d of one peer, %d left; want %d, %d, %d", tc.descriptors, b.Total, b.Peer, left, tc.total, tc.peer, tc.left)
+		}
+	}
+}
+
 // A connection keeps its place while a server goes on with its socket alone, and gives it
 // back once.
 func TestConnectionsOfALoopAreCounted(t *testing.T) {

@@ -139,6 +139,7 @@ func (e *etcdConn) start(ctx context.Context, a *App) error {
 		ClientAddr: a.cfg.HA.EtcdListen,
 		QuotaBytes: a.cfg.HA.EtcdQuotaBytes,
 		TLS:        secrecy,
+		Counted:    a.etcdConnections.listener,
 		Logger:     a.log.With().Str("part", "etcd").Logger(),
 	}
 	start, flags := etcdserver.Start, "--data-dir, --etcd-listen"

@@ -56,5 +56,7 @@ func testControls() []testControl {
 		{"promote", "^TestForgetANodeThatStarts$", "starting-forgotten"},
 		{"internal/rpc", "^TestStopBesideSilentConnections$", "silent-handshakes"},
 		{"internal/etcd/etcdserver", "^TestCopyOfAMember$", "copied-member"},
+		{"internal/etcd/etcdserver", "^TestConnectionsAreBounded$", "etcd-connections"},
+		{"internal/etcd/etcdserver", "^TestWhoseConnectionsAreTaken$", "members-addresses"},
 	}
 }

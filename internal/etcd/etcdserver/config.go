@@ -76,6 +76,10 @@ type Settings struct {
 	// Logger receives etcd's warnings and errors. The zero Logger drops them.
 	Logger zerolog.Logger
 
+	// Counted wraps the listeners of clients and of other members, to bound the connections;
+	// each takes three descriptors. Default: any number is taken.
+	Counted func(net.Listener) net.Listener
+
 	// Configure changes what etcd is started with: tests and the laboratory make
 	// members of clusters with it. Default: nothing is changed.
 	Configure func(*embed.Config)
@@ -117,16 +121,15 @@ func (s Settings) validate() error {
 	return errors.Join(faults...)
 }
 
-// embedConfig translates valid settings, whose port is picked, for etcd.
-func (s Settings) embedConfig() *embed.Config {
+// embedConfig translates settings, whose ports are open, for etcd.
+func (s *Server) embedConfig() *embed.Config {
 	c := embed.NewConfig()
 	c.Dir, c.Name = s.DataDir, "understudy"
 	client := url.URL{Scheme: "http", Host: s.ClientAddr}
 	if s.TLS.Cert != "" {
 		client.Scheme = "https"
-		c.ClientTLSInfo = s.TLS.info()
 	}
-	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
+	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{s.clients.url()}, []url.URL{client}
 	c.InitialClusterToken = rand.Text() // a new data directory is a new cluster
 	c.ListenPeerUrls = nil
 	c.AdvertisePeerUrls = []url.URL{{Scheme: "http", Host: strings.TrimPrefix(LonePeerURL, "http://")}}
@@ -136,7 +139,10 @@ func (s Settings) embedConfig() *embed.Config {
 	c.QuotaBackendBytes, c.BackendBatchInterval = s.QuotaBytes, batchInterval
 	c.AutoCompactionRetention = "0" // off: the journal compacts
 	c.EnableGRPCGateway = false     // REST is not needed, and it costs a connection and goroutines
-	s.Member.configure(c, s.TLS)
+	if s.peers != nil {
+		s.Member.configure(c, s.TLS)
+		c.ListenPeerUrls = []url.URL{s.peers.url()}
+	}
 	if s.Configure != nil {
 		s.Configure(c)
 	}

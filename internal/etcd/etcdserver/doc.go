@@ -5,8 +5,8 @@
 // It adds to go.etcd.io/etcd/server/v3/embed what a program needs to rely on
 // it: settings sized for the journal, ports that may be 0, a data directory
 // that two processes cannot share by accident, errors that say what to do,
-// logs that go where the program's logs go, and a Close that does not wait for
-// clients.
+// logs that go where the program's logs go, connections that can be bounded, and a
+// Close that does not wait for clients.
 //
 // After a restart every lease that was alive begins again with its full TTL:
 // etcd does not store how much of it had passed.

@@ -49,22 +49,19 @@ func PeerURL(address string, secrecy TLS) string {
 }
 
 func (m Member) configure(c *embed.Config, secrecy TLS) {
-	if m.Name == "" {
-		return
-	}
 	own := PeerURL(m.PeerAddr, secrecy)
 	peer, err := url.Parse(own)
 	if err != nil { // validate has checked it
 		return
 	}
 	c.Name = m.Name
-	c.ListenPeerUrls, c.AdvertisePeerUrls = []url.URL{*peer}, []url.URL{*peer}
+	c.AdvertisePeerUrls = []url.URL{*peer}
 	c.InitialCluster = m.Name + "=" + own
 	if m.InitialCluster != "" {
 		c.InitialCluster, c.ClusterState = m.InitialCluster, embed.ClusterStateFlagExisting
 	}
 	if secrecy.Cert != "" {
-		c.PeerTLSInfo = secrecy.info()
+		c.PeerTLSInfo = secrecy.info() // by which it calls the others
 	}
 	c.TickMs, c.ElectionMs = uint(memberHeartbeat.Milliseconds()), uint(memberElection.Milliseconds())
 	// A follower further behind gets the database as a snapshot. One that gets two of them in

@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
@@ -18,10 +16,6 @@ import (
 // closeTimeout bounds Close. What etcd waits for itself is bounded by 5 s and
 // two election timeouts, and happens only when a disk hangs.
 const closeTimeout = 15 * time.Second
-
-// portTries is how often a start with port 0 picks another port, when the one
-// it picked was taken before etcd listened on it.
-const portTries = 10
 
 // A Server is one running etcd.
 type Server struct {
@@ -35,11 +29,14 @@ type Server struct {
 
 	// registered yields etcd's gRPC server when the member is ready and about
 	// to accept clients.
-	registered chan *grpc.Server
-	closing    chan struct{}
-	closeOnce  func() error
-	errc       chan error
-	watching   sync.WaitGroup
+	registered     chan *grpc.Server
+	clients, peers *front
+	sockets        string // directory to remove; empty for none
+
+	closing   chan struct{}
+	closeOnce func() error
+	errc      chan error
+	watching  sync.WaitGroup
 }
 
 // Start runs an etcd and returns when it serves. It works on a new data directory
@@ -82,44 +79,21 @@ func Launch(settings Settings) (*Server, error) {
 	s.closeOnce = sync.OnceValue(s.close)
 	err = s.checkAddress()
 	if err == nil {
-		err = s.launch()
+		err = s.listen()
+	}
+	if err == nil {
+		err = s.startEtcd()
 	}
 	if err != nil {
+		s.closeFronts()
 		return nil, errors.Join(fmt.Errorf("embedded etcd: %w", err), unlock())
 	}
 	s.watching.Go(s.watch)
+	s.serveFronts()
 	if err := s.checkMembers(s.etcd.Server.Cluster().Members()); err != nil {
 		return nil, errors.Join(fmt.Errorf("embedded etcd: %w", err), s.Close())
 	}
 	return s, nil
-}
-
-// launch starts etcd, on another port if the one picked has been taken since.
-//
-// etcd advertises what it is told before it listens, so port 0 must be
-// resolved first. It takes its ports before it touches the data, so trying
-// again is safe.
-func (s *Server) launch() error {
-	wanted := s.ClientAddr
-	picks := isPortZero(wanted)
-	for try := 1; ; try++ {
-		if picks {
-			addr, err := freePort(wanted)
-			if err != nil {
-				return err
-			}
-			s.ClientAddr = addr
-		}
-		err := s.startEtcd()
-		switch {
-		case err == nil:
-			return nil
-		case !errors.Is(err, syscall.EADDRINUSE):
-			return err
-		case !picks || try == portTries:
-			return fmt.Errorf("%w; stop what listens there, or choose another port (0 picks a free one)", err)
-		}
-	}
 }
 
 func (s *Server) startEtcd() (err error) {
@@ -219,6 +193,7 @@ func (s *Server) close() error {
 	go func() {
 		defer close(done)
 		s.direct.close()
+		s.clients.close()
 		select {
 		case g := <-s.registered:
 			// Not gracefully: etcd would wait up to 5 s and more for its
@@ -230,6 +205,7 @@ func (s *Server) close() error {
 			s.etcd.Server.Stop()
 		}
 		s.etcd.Close()
+		s.closeFronts() // that of members only now: over it a leader makes another one the leader
 	}()
 	timeout := time.NewTimer(closeTimeout)
 	defer timeout.Stop()
@@ -239,19 +215,4 @@ func (s *Server) close() error {
 	case <-timeout.C:
 		return fmt.Errorf("embedded etcd in %s has not stopped within %v; its directory stays locked until the process ends", s.DataDir, closeTimeout)
 	}
-}
-
-func isPortZero(addr string) bool {
-	_, port, err := net.SplitHostPort(addr)
-	return err == nil && port == "0"
-}
-
-// freePort returns addr, whose port is 0, with a port that is free now.
-func freePort(addr string) (string, error) {
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		return "", fmt.Errorf("no free port on %s: %w", addr, err)
-	}
-	picked := l.Addr().String()
-	return picked, l.Close()
 }
