@@ -58,17 +58,37 @@ func (a *App) place(ctx context.Context, dir string, secrecy etcdserver.TLS) (et
 				a.log.Info().Str("by", address).Str("members", initial).Msg("this node joins etcd, and votes there when it has caught up")
 				return m, nil
 			}
-			refused = append(refused, address+": "+err.Error())
-			if said[address] != err.Error() && ctx.Err() == nil {
-				said[address] = err.Error()
-				a.log.Warn().Err(err).Msg("this node waits until it may join etcd")
+			why := refusalOf(err)
+			refused = append(refused, address+": "+why)
+			if said[address] != why && ctx.Err() == nil {
+				said[address] = why
+				a.log.Warn().Str("error", why).Msg(waitsToJoin)
 			}
 		}
-		a.waiting.say("this node waits until it may join etcd: " + strings.Join(refused, "; "))
+		a.waiting.say(waitsToJoin + ": " + strings.Join(refused, "; "))
 		if err := clock.Sleep(ctx, joinPause); err != nil {
 			return m, err
 		}
 	}
+}
+
+// waitsToJoin begins what a node says while no other one takes it in.
+const waitsToJoin = "this node waits until it may join etcd"
+
+// longestRefusal bounds what is quoted of another node, in bytes.
+const longestRefusal = 512
+
+// refusalOf is why another node does not take this one in. Of one that waits, too, it quotes
+// no more than that: its reason quotes this node's, and so on without an end.
+func refusalOf(err error) string {
+	text := err.Error()
+	if before, _, waits := strings.Cut(text, waitsToJoin); waits {
+		text = before + waitsToJoin + ", too"
+	}
+	if len(text) > longestRefusal {
+		text = strings.ToValidUTF8(text[:longestRefusal], "") + "..."
+	}
+	return text
 }
 
 // checkPlace refuses a start that would leave behind a member which never starts, or found a

@@ -2,6 +2,8 @@ package app
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -75,6 +77,21 @@ func (m *member) showsMembers(names ...string) {
 	}
 	if len(list) != len(names) || leaders != 1 {
 		m.t.Errorf("the console shows %d members and %d leaders, want %d and 1", len(list), leaders, len(names))
+	}
+}
+
+// Nodes that wait to join, and ask each other, quote each other once, and no more with each
+// round.
+func TestNodesThatWaitToJoin(t *testing.T) {
+	why := errors.New("no answer")
+	for range 100 {
+		why = fmt.Errorf("AddMember: UNAVAILABLE_IN_CURRENT_MODE: %s: b: %s; c: %s", waitsToJoin, refusalOf(why), refusalOf(why))
+	}
+	if got := why.Error(); len(got) > 400 || !strings.Contains(got, "too; c: AddMember") {
+		t.Errorf("got %d bytes: %.1000s", len(got), got)
+	}
+	if got := refusalOf(errors.New(strings.Repeat("ü", 400))); len(got) > longestRefusal+3 || !strings.HasSuffix(got, "ü...") {
+		t.Errorf("got %d bytes: %s", len(got), got)
 	}
 }
 
