@@ -27,7 +27,8 @@ const (
 	askPause   = 50 * time.Millisecond
 	askTimeout = time.Second
 	// dumpTimeout bounds the listing of a node's ranges. It is repeated while the state changes
-	// meanwhile, as it does for a minute after a long load, while memory leaves quarantine.
+	// meanwhile, as it does for a minute after the last removal or replaced put: each commit, also
+	// one without changes, forgets the request ids that are a minute old (metadata.RequestsKept).
 	dumpTimeout = 3 * time.Minute
 )
 
