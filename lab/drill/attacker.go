@@ -1,10 +1,12 @@
 package drill
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -39,35 +41,86 @@ const (
 // An attack is what each connection of the attacker does to an address, at most until the
 // context ends. The node refuses it sooner or later.
 type attack struct {
-	what string
-	run  func(ctx context.Context, address string)
-	at   func(*cluster.Node) string // which address; nil for the proxy in front of it
+	what  string
+	run   func(ctx context.Context, address string)
+	at    func(*cluster.Node) string // which address; nil for the proxy in front of it
+	peers int                        // connections; 0 for attackPeers
+	shows string                     // the safeguard without which the attack succeeds; a control needs no other attack
 }
 
-// attacks returns all attacks on nodes that speak a generation of Mooncake's protocol.
+// attacks returns all attacks under load on nodes that speak a generation of Mooncake's protocol.
 func attacks(generation string) []attack {
 	return append([]attack{
 		{what: "nothing", run: func(context.Context, string) {}}, // for comparison
-		{what: "unfinished requests", run: leaveUnfinished()}, {what: "unread answers", run: readNothing(generation)},
+		{what: "unfinished requests", run: leaveUnfinished(), shows: "memory-budget"}, {what: "unread answers", run: readNothing(generation)},
 		{what: "unfinished gRPC requests", run: leaveUnfinishedGRPC}, {what: "unread gRPC answers", run: readNothingGRPC},
 		{what: "patterns", run: usePatterns}, {what: "waits", run: waitForNothing},
 		{what: "streams of all events", run: readAllEvents},
+		{what: "long names", run: mountLongNames, at: direct},
 	}, halfOpen()...)
 }
 
-// underAttack starts a process, pinned to one core, that attacks a node for a while, and waits
-// for it.
+// direct is a node's gRPC address past the proxy in front of it: whoever comes through that has
+// the address of all others.
+func direct(n *cluster.Node) string { return n.Conn.Target() }
+
+// chosen returns the attacks of this run: with a safeguard missing the one that shows it, so
+// that a control ends soon.
+func (e *Env) chosen() []attack {
+	all := attacks(e.Access.Generation)
+	for _, a := range all {
+		if e.Break != "" && a.shows == e.Break {
+			return []attack{a}
+		}
+	}
+	return all
+}
+
+// An attacker is a process that attacks a node, pinned to one core.
+type attacker struct {
+	*exec.Cmd
+	parent io.Closer // the attacker ends when this pipe closes
+	out    *bufio.Reader
+	faults bytes.Buffer
+}
+
+// attack starts an attack that lasts at most so long.
+func (e *Env) attack(ctx context.Context, address, what string, lasts time.Duration) *attacker {
+	a := &attacker{Cmd: exec.CommandContext(ctx, must(os.Executable()), attackCommand, what, address, lasts.String(), e.Access.Generation)}
+	a.Env, a.Stderr = append(os.Environ(), cluster.Parented+"=1"), &a.faults
+	a.parent, a.out = must(a.StdinPipe()), bufio.NewReader(must(a.StdoutPipe()))
+	do(a.Start())
+	return a
+}
+
+// report waits for what the attacker says of itself, and reads it.
+func (a *attacker) report(to any) {
+	line, err := a.out.ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, to)
+	}
+	if err != nil {
+		a.end()
+		do(fmt.Errorf("the attacker reports nothing: %w: %s", err, a.faults.String()))
+	}
+}
+
+// end ends the attack.
+func (a *attacker) end() {
+	_ = a.parent.Close()
+	_ = a.Wait()
+}
+
+// underAttack attacks a node for a while.
 func (e *Env) underAttack(ctx context.Context, address string, a attack) {
 	lasts := hostileFor
 	if e.Short {
 		lasts /= 2
 	}
-	c := exec.CommandContext(ctx, must(os.Executable()), attackCommand, a.what, address, lasts.String(), e.Access.Generation)
-	c.Env = append(os.Environ(), cluster.Parented+"=1")
-	parent := must(c.StdinPipe()) // the attacker ends when this pipe closes
-	defer func() { _ = parent.Close() }()
-	if out, err := c.CombinedOutput(); err != nil {
-		do(fmt.Errorf("the attacker: %w: %s", err, out))
+	attacker := e.attack(ctx, address, a.what, lasts)
+	defer func() { _ = attacker.parent.Close() }()
+	if err := attacker.Wait(); err != nil {
+		do(fmt.Errorf("the attacker: %w: %s", err, attacker.faults.String()))
 	}
 }
 
@@ -99,7 +152,7 @@ func runAttacker(what, address, lasts, generation string) error {
 	if err != nil {
 		return err
 	}
-	all := attacks(generation)
+	all := append(attacks(generation), attack{what: greedyPeer, run: takeAll, peers: 1})
 	i := slices.IndexFunc(all, func(a attack) bool { return a.what == what })
 	if i < 0 {
 		return fmt.Errorf("there is no attack %q", what)
@@ -107,7 +160,7 @@ func runAttacker(what, address, lasts, generation string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
 	var g errgroup.Group
-	for range attackPeers {
+	for range cmp.Or(all[i].peers, attackPeers) {
 		g.Go(func() error {
 			all[i].run(ctx, address)
 			<-ctx.Done()

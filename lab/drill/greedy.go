@@ -2,6 +2,7 @@ package drill
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -18,7 +19,6 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
-	"github.com/understudy-store/understudy/lab/judge"
 )
 
 const (
@@ -26,10 +26,16 @@ const (
 	greedyAddress  = "127.0.0.2"
 	idleConns      = 3000
 	greedyMounts   = 300
+	greedySegments = 100  // that all peers may mount
 	greedyKeys     = 8000 // of greedyKeyBytes
 	greedyKeyBytes = 8 << 10
 	greedyBatch    = 100
 	servedWithin   = 5 * time.Second
+	greedyPeer     = "a greedy peer"
+	greedyFor      = time.Minute // at most
+	longNameBytes  = 1 << 10     // of each of the four names of a segment, the most that there may be
+	shareOfNames   = 256         // bytes of names that one peer has for each segment that there may be
+	longNamed      = 256         // segments that one call mounts
 )
 
 // withFewDescriptors returns a script that starts a program with few file descriptors.
@@ -50,24 +56,23 @@ func (e *Env) greed(ctx context.Context) {
 	ep := episode{work: &work{exact: true}}
 	ep.Embedded, ep.Program = !e.OwnEtcd, e.withFewDescriptors(e.program)
 	// The bound on segments is lower than the number that an allocation tries.
-	ep.Args = []string{"--max-clients=100", "--max-segments=100", "--max-key-bytes=32MiB"}
+	ep.Args = []string{"--max-clients=100", fmt.Sprintf("--max-segments=%d", greedySegments), "--max-key-bytes=32MiB"}
 	e.episode(ctx, ep, func(ctx context.Context) {
 		p := e.working(ctx)
-		from := e.load.Now()
-		greedy, end := context.WithCancel(ctx)
-		defer end()
-		address := p.primary.Conn.Target() // not through the proxies: all peers would have their address
-		mounts, keys := takeShares(greedy, address)
-		conns := takeConnections(greedy, address)
+		forgetPeak(p.primary)
+		calm, from := rss(p.primary), e.load.Now()
+		a := e.attack(ctx, direct(p.primary), greedyPeer, greedyFor)
+		defer a.end()
+		var got haul
+		a.report(&got)
 		err := e.serves(ctx)
-		e.result.check("others are served", err == nil, "beside a peer that took %d segments and %d keys, and opened %d connections: %v", mounts, keys, conns, err)
+		e.result.check("others are served", err == nil, "beside a peer that took %d segments and %d keys, and opened %d connections: %v", got.Segments, got.Keys, got.Conns, err)
 		e.result.check("no failover", p.primary.Alive(), "the primary has ended; see %s", p.primary.Log)
+		e.result.check("names are shared", got.Names <= shareOfNames*greedySegments, "a peer took %d bytes for the names of its segments, at most %d are expected", got.Names, shareOfNames*greedySegments)
 		if e.noticed() || !p.primary.Alive() {
 			return
 		}
-		p99 := e.load.p99(from, e.load.Now(), judge.PutStart, judge.PutEnd)
-		e.result.check("puts are answered", p99 > 0 && p99 <= hostileP99, "beside a greedy peer the p99 of puts was %v, at most %v is expected", p99, hostileP99)
-		e.did("a greedy peer: p99 of puts %v; it took %d segments and %d keys, and opened %d connections", p99, mounts, keys, conns)
+		e.bears(p.primary, fmt.Sprintf("%s with %d segments, %d keys and %d connections", greedyPeer, got.Segments, got.Keys, got.Conns), from, e.load.Now(), calm)
 		_, term := e.primary(ctx, 0)
 		e.result.check("no failover", term == p.term, "term %d, before %d", term, p.term)
 		e.result.Rounds++
@@ -92,33 +97,77 @@ func (e *Env) serves(ctx context.Context) error {
 	return nil
 }
 
-// takeShares mounts segments under as many client ids, and puts long keys, until it is
-// refused. It returns how many it got.
-func takeShares(ctx context.Context, address string) (mounts, keys int) {
-	c := must(grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(dialGreedy)))
-	context.AfterFunc(ctx, func() { _ = c.Close() })
-	id := ""
-	for ; mounts < greedyMounts; mounts++ {
+// A haul is what a greedy peer got.
+type haul struct {
+	Segments, Keys, Conns int
+	Names                 int // bytes of names of the segments
+}
+
+// takeAll takes all that it gets, and reports how much that is.
+func takeAll(ctx context.Context, address string) {
+	c := greedyConn(address)
+	defer c.Close()
+	var got haul
+	got.mount(ctx, c, longNameBytes)
+	id := got.mount(ctx, c, 0)
+	got.put(ctx, c, id)
+	got.Conns = takeConnections(ctx, address)
+	_ = json.NewEncoder(os.Stdout).Encode(got)
+	<-ctx.Done()
+}
+
+// mount mounts segments under as many client ids, with names of at least so many bytes, until
+// it is refused. It returns the last client's id.
+func (h *haul) mount(ctx context.Context, c *grpc.ClientConn, long int) (id string) {
+	for ; h.Segments < greedyMounts; h.Segments++ {
 		id = uuid.NewString()
-		name := fmt.Sprintf("greedy-%d", mounts)
-		_, err := pb.NewClientServiceClient(c).MountSegment(ctx, &pb.MountSegmentRequest{
-			ClientId: id, Segment: &pb.Segment{Id: uuid.NewString(), Name: name, Base: 1 << 40, Size: 1, Endpoint: name + ":1", Protocol: "tcp"},
-		})
-		if err != nil {
+		s := namedSegment(fmt.Sprint(h.Segments), long)
+		if _, err := pb.NewClientServiceClient(c).MountSegment(ctx, &pb.MountSegmentRequest{ClientId: id, Segment: s}); err != nil {
 			break
 		}
+		h.Names += len(s.GetName()) + len(s.GetEndpoint()) + len(s.GetProtocol()) + len(s.GetHostId())
 	}
-	for ; keys < greedyKeys; keys += greedyBatch {
+	return id
+}
+
+// put puts long keys, until it is refused.
+func (h *haul) put(ctx context.Context, c *grpc.ClientConn, id string) {
+	for ; h.Keys < greedyKeys; h.Keys += greedyBatch {
 		r := &pb.BatchPutStartRequest{ClientId: id}
 		for i := range greedyBatch {
-			r.Items = append(r.Items, &pb.PutStartItem{Key: fmt.Sprintf("greedy/%s/%d", strings.Repeat("x", greedyKeyBytes), keys+i), Size: 1})
+			r.Items = append(r.Items, &pb.PutStartItem{Key: fmt.Sprintf("greedy/%s/%d", strings.Repeat("x", greedyKeyBytes), h.Keys+i), Size: 1})
 		}
 		if a, err := pb.NewObjectServiceClient(c).BatchPutStart(ctx, r); err != nil || len(a.GetErrors()) > 0 {
 			break
 		}
 	}
-	return mounts, keys
+}
+
+// namedSegment is a segment of one byte, with names of at least so many bytes. All have the
+// same name: a put looks at few names of full segments, and would miss the others.
+func namedSegment(endpoint string, long int) *pb.Segment {
+	return &pb.Segment{
+		Id: uuid.NewString(), Name: lengthen("g", long), Base: 1 << 40, Size: 1,
+		Endpoint: lengthen(endpoint, long), Protocol: lengthen("tcp", long), HostId: lengthen("", long),
+	}
+}
+
+func lengthen(name string, long int) string {
+	return name + strings.Repeat("x", max(0, long-len(name)))
+}
+
+// mountLongNames mounts segments with names as long as they may be, until it is refused.
+func mountLongNames(ctx context.Context, address string) {
+	c := greedyConn(address)
+	defer c.Close()
+	id := uuid.NewString()
+	for err := error(nil); err == nil; {
+		r := &pb.ReMountSegmentRequest{ClientId: id}
+		for range longNamed {
+			r.Segments = append(r.Segments, namedSegment(uuid.NewString(), longNameBytes))
+		}
+		_, err = pb.NewClientServiceClient(c).ReMountSegment(ctx, r)
+	}
 }
 
 // takeConnections opens gRPC connections and leaves them idle. It returns how many it
@@ -138,6 +187,12 @@ func takeConnections(ctx context.Context, address string) (n int) {
 		_ = http2.NewFramer(c, nil).WriteSettings()
 	}
 	return n
+}
+
+// greedyConn is a connection of gRPC from the greedy peer's address.
+func greedyConn(address string) *grpc.ClientConn {
+	return must(grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(dialGreedy)))
 }
 
 // dialGreedy connects from an address that nobody else uses.

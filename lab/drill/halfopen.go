@@ -23,11 +23,10 @@ func halfOpen() []attack {
 	with := func(begin []byte, more ...byte) []byte { return append(bytes.Clone(begin), more...) }
 	header := []byte{coro.Magic, 0, 0, 0, 0, 0, 0, 0}
 	frame := mooncakeFrame(0, make([]byte, 1<<20))
-	rpc := func(n *cluster.Node) string { return n.Conn.Target() }
 	http := func(n *cluster.Node) string { return n.HTTP }
 	return []attack{
-		{what: "half-open gRPC connections", at: rpc, run: leaveHalfOpen(nil, preface[:10], preface, with(preface, 0, 0, 100), with(preface, 0, 0, 100, 1, 4, 0, 0, 0, 1, 0x82))},
-		{what: "half-open Mooncake connections", at: rpc, run: leaveHalfOpen(header[:1], header, frame[:len(frame)/2])},
+		{what: "half-open gRPC connections", at: direct, run: leaveHalfOpen(nil, preface[:10], preface, with(preface, 0, 0, 100), with(preface, 0, 0, 100, 1, 4, 0, 0, 0, 1, 0x82))},
+		{what: "half-open Mooncake connections", at: direct, run: leaveHalfOpen(header[:1], header, frame[:len(frame)/2])},
 		{what: "half-open HTTP connections", at: http, run: leaveHalfOpen(nil, []byte("GE"), []byte("GET /metrics HTTP/1.1\r\nHost:"),
 			[]byte("POST /api/v1/drain_jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"))},
 	}

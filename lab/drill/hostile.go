@@ -19,6 +19,7 @@ const (
 	hostileFor   = 10 * time.Second
 	hostileP99   = time.Second // of puts during an attack
 	hostileBytes = 512 << 20   // how much more memory than before the primary may take
+	repeatedOn   = 4           // replicas of repeatedKey
 	longKeys     = 19_580
 	longKeyBytes = 4 << 10
 	longKeyBatch = 500 // 2 MiB of them
@@ -40,9 +41,10 @@ func hostilePeers(ctx context.Context, e *Env) {
 func (e *Env) underLoad(ctx context.Context) {
 	e.episode(ctx, episode{work: &work{exact: true}}, func(ctx context.Context) {
 		p := e.working(ctx)
-		e.putLongKeys(ctx)
+		attacks := e.chosen()
+		defer e.putKeys(ctx, len(attacks) > 1).Close()
 		calm := rss(p.primary)
-		for _, a := range attacks(e.Access.Generation) {
+		for _, a := range attacks {
 			if e.withstands(ctx, p.primary, a, calm); e.noticed() {
 				return
 			}
@@ -55,25 +57,26 @@ func (e *Env) underLoad(ctx context.Context) {
 	})
 }
 
-// putLongKeys puts objects with long keys, so that patterns have much to search and answers
-// are large.
-func (e *Env) putLongKeys(ctx context.Context) {
+// putKeys puts the object that is asked for again and again, and objects with long keys, so
+// that patterns have much to search and answers are large. What controls need does without
+// those, and ends sooner. The client that it returns must live as long as the first object.
+func (e *Env) putKeys(ctx context.Context, long bool) *bulk {
 	b := e.newBulk()
-	defer b.Close()
-	keys := []string{repeatedKey}
-	for i := range longKeys {
-		if keys = append(keys, fmt.Sprintf("%s/%d", strings.Repeat("x", longKeyBytes), i)); len(keys) >= longKeyBatch || i == longKeys-1 {
-			do(b.putAll(ctx, keys, bulkSize, client.PutConfig{}))
-			keys = keys[:0]
+	do(b.putAll(ctx, []string{repeatedKey}, bulkSize, client.PutConfig{}))
+	for n := 0; long && n < longKeys; n += longKeyBatch {
+		var keys []string
+		for i := n; i < min(n+longKeyBatch, longKeys); i++ {
+			keys = append(keys, fmt.Sprintf("%s/%d", strings.Repeat("x", longKeyBytes), i))
 		}
+		do(b.putAll(ctx, keys, bulkSize, client.PutConfig{}))
 	}
+	return b
 }
 
 // withstands runs an attack on a primary, and measures it. calm is how much memory the primary
 // took before all attacks, in bytes.
 func (e *Env) withstands(ctx context.Context, primary *cluster.Node, a attack, calm uint64) {
-	// This resets the peak, so that the earlier one does not count.
-	do(os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", primary.PID), []byte("5"), 0))
+	forgetPeak(primary)
 	address, open, from := primary.RPC, descriptors(primary), e.load.Now()
 	if a.at != nil {
 		address = a.at(primary)
@@ -81,11 +84,21 @@ func (e *Env) withstands(ctx context.Context, primary *cluster.Node, a attack, c
 	e.underAttack(ctx, address, a)
 	to := e.load.Now()
 	e.connectionsEnd(ctx, primary, open, a.what)
+	e.bears(primary, a.what, from, to, calm)
+}
+
+// bears checks how long puts took under an attack, and how much memory the primary.
+func (e *Env) bears(primary *cluster.Node, what string, from, to time.Duration, calm uint64) {
 	puts, reads := e.load.p99(from, to, judge.PutStart, judge.PutEnd), e.load.p99(from, to, judge.Get, judge.Exist)
-	e.result.check("puts are answered", puts > 0 && puts <= hostileP99, "under %s the p99 of puts was %v, at most %v is expected", a.what, puts, hostileP99)
+	e.result.check("puts are answered", puts > 0 && puts <= hostileP99, "under %s the p99 of puts was %v, at most %v is expected", what, puts, hostileP99)
 	most := must(must(procfs.NewProc(primary.PID)).NewStatus()).VmHWM
-	e.result.check("memory", most <= calm+hostileBytes, "the primary took %d MiB at most under %s, %d before all attacks; %d more are expected at most", most>>20, a.what, calm>>20, hostileBytes>>20)
-	e.did("%s: p99 of puts %v, of reads %v; %d MiB at most, %d before all attacks", a.what, puts.Round(time.Millisecond), reads.Round(time.Millisecond), most>>20, calm>>20)
+	e.result.check("memory", most <= calm+hostileBytes, "the primary took %d MiB at most under %s, %d before all attacks; %d more are expected at most", most>>20, what, calm>>20, hostileBytes>>20)
+	e.did("%s: p99 of puts %v, of reads %v; %d MiB at most, %d before all attacks", what, puts.Round(time.Millisecond), reads.Round(time.Millisecond), most>>20, calm>>20)
+}
+
+// forgetPeak resets the peak of a node's memory, so that the earlier one does not count.
+func forgetPeak(n *cluster.Node) {
+	do(os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", n.PID), []byte("5"), 0))
 }
 
 // rss is how much memory a node takes, in bytes.
