@@ -34,8 +34,8 @@ import (
 const (
 	attackCommand = "__attack"
 	pinned        = "pinned"
-	attackPeers   = 100        // connections of an attack
-	repeatedKey   = "repeated" // the key that attacks with unread answers ask for
+	attackPeers   = 100 // connections of an attack
+	repeatedKey   = "r" // the key that attacks with unread answers ask for; requests are small
 )
 
 // An attack is what each connection of the attacker does to an address, at most until the
@@ -53,7 +53,7 @@ func attacks(generation string) []attack {
 	return append([]attack{
 		{what: "nothing", run: func(context.Context, string) {}}, // for comparison
 		{what: "unfinished requests", run: leaveUnfinished(), shows: "memory-budget"}, {what: "unread answers", run: readNothing(generation)},
-		{what: "unfinished gRPC requests", run: leaveUnfinishedGRPC}, {what: "unread gRPC answers", run: readNothingGRPC},
+		{what: "unfinished gRPC requests", run: leaveUnfinishedGRPC}, {what: "unread gRPC answers", run: readNothingGRPC, shows: "unread-answers"},
 		{what: "patterns", run: usePatterns}, {what: "waits", run: waitForNothing},
 		{what: "streams of all events", run: readAllEvents},
 		{what: "long names", run: mountLongNames, at: direct},
@@ -294,20 +294,20 @@ func leaveUnfinishedGRPC(ctx context.Context, address string) {
 	_ = g.Wait()
 }
 
-// readNothingGRPC asks for one object ten thousand times a call, and reads no answer.
+// readNothingGRPC asks for one object ten thousand times a call, again and again, and reads no
+// answer. It makes the next call when an answer begins or is refused.
 func readNothingGRPC(ctx context.Context, address string) {
 	onConn(address, func(c *grpc.ClientConn) {
-		request := &pb.BatchGetReplicaListRequest{Keys: slices.Repeat([]string{repeatedKey}, 10_000)}
-		for range 20 {
-			stream, err := c.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, pb.ObjectService_BatchGetReplicaList_FullMethodName)
+		request := &pb.BatchGetReplicaListRequest{Keys: slices.Repeat([]string{repeatedKey}, pb.MaxBatchItems)}
+		for ctx.Err() == nil {
+			stream, err := c.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, pb.ObjectService_BatchGetReplicaList_FullMethodName, grpc.WaitForReady(true))
 			if err == nil {
 				err = errors.Join(stream.SendMsg(request), stream.CloseSend())
 			}
-			if err != nil {
-				return
+			if err == nil {
+				_, _ = stream.Header()
 			}
 		}
-		<-ctx.Done()
 	})
 }
 

@@ -85,6 +85,7 @@ func Controls() []Control {
 		c("moves", "transfer-sources", "sources are spared"),
 		c("groups", "group-leases", "groups are kept", "groups are whole"),
 		c("hostile-peers", "memory-budget", "memory"),
+		c("hostile-peers", "unread-answers", "memory"),
 		c("hostile-peers", "peer-shares", "others are served"),
 		c("hostile-peers", "connection-budget", "others are served", "no failover"),
 		c("hostile-peers", "segment-names", "names are shared"),

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/procfs"
 
 	"github.com/understudy-store/understudy/client"
@@ -62,7 +63,11 @@ func (e *Env) underLoad(ctx context.Context) {
 // those, and ends sooner. The client that it returns must live as long as the first object.
 func (e *Env) putKeys(ctx context.Context, long bool) *bulk {
 	b := e.newBulk()
-	do(b.putAll(ctx, []string{repeatedKey}, bulkSize, client.PutConfig{}))
+	// A short question has a long answer: the object is on a segment with a long endpoint. Both
+	// have a single byte, so no object of the recorded clients fits there.
+	s := client.Segment{ID: uuid.New(), Name: "long", Base: 1 << 40, Size: 1, Endpoint: lengthen("long:1", longNameBytes), Protocol: "tcp"}
+	do(b.MountSegment(ctx, s))
+	do(b.putAll(ctx, []string{repeatedKey}, s.Size, client.PutConfig{PreferredSegments: []string{s.Name}}))
 	for n := 0; long && n < longKeys; n += longKeyBatch {
 		var keys []string
 		for i := n; i < min(n+longKeyBatch, longKeys); i++ {
