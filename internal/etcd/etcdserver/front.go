@@ -82,20 +82,35 @@ const (
 	peerSocket   = "members"
 )
 
-// socketDir makes a directory for sockets that only this user can enter: in the data
-// directory, or a new one if its path is too long for sockets, or it cannot hold any.
+// socketDir makes a directory for sockets that only this user can enter, in the data
+// directory, and returns a path to it that is short enough for sockets: if its own is not, one
+// by an open file. Where it cannot hold sockets it makes another one.
 func (s *Server) socketDir() (dir string, err error) {
 	dir = filepath.Join(s.DataDir, "sockets")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	probe := filepath.Join(dir, clientSocket)
-	_ = os.Remove(probe) // one that was killed leaves its own
-	if l, err := net.Listen("unix", probe); err == nil {
-		return dir, l.Close()
+	if holdsSockets(dir) {
+		return dir, nil
+	}
+	if s.dir, err = os.Open(dir); err != nil {
+		return "", err
+	}
+	if dir = fmt.Sprintf("/proc/self/fd/%d", s.dir.Fd()); holdsSockets(dir) {
+		return dir, nil
 	}
 	s.sockets, err = os.MkdirTemp("", "etcd-")
 	return s.sockets, err
+}
+
+func holdsSockets(dir string) bool {
+	probe := filepath.Join(dir, clientSocket)
+	_ = os.Remove(probe) // one that was killed leaves its own
+	l, err := net.Listen("unix", probe)
+	if err != nil {
+		return false
+	}
+	return l.Close() == nil
 }
 
 // url is where etcd listens.
@@ -248,6 +263,9 @@ func (s *Server) serveFronts() {
 func (s *Server) closeFronts() {
 	s.clients.close()
 	s.peers.close()
+	if s.dir != nil {
+		_ = s.dir.Close()
+	}
 	if s.sockets != "" {
 		_ = os.RemoveAll(s.sockets)
 	}

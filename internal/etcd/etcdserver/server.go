@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,7 +32,8 @@ type Server struct {
 	// to accept clients.
 	registered     chan *grpc.Server
 	clients, peers *front
-	sockets        string // directory to remove; empty for none
+	dir            *os.File // leads to the directory of sockets, if its path is long; else nil
+	sockets        string   // directory to remove; empty for none
 
 	closing   chan struct{}
 	closeOnce func() error
