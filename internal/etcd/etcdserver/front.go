@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -34,10 +35,11 @@ const (
 // user reaches, and carries what both ends say. etcd itself would take any number of
 // connections, and ends when it may open no more files.
 type front struct {
-	net.Listener
+	listener net.Listener
 	socket   string
 	secrecy  TLS
-	ofMember bool // callers must come from an address that their certificate has
+	usable   atomic.Pointer[tls.Config] // of the files when they could be used last; nil for plain text
+	ofMember bool                       // callers must come from an address that their certificate has
 	log      zerolog.Logger
 
 	ctx     context.Context
@@ -52,28 +54,37 @@ func (s *Server) listen() error {
 	if err != nil {
 		return err
 	}
-	open := func(address, socket string, ofMember bool) (*front, error) {
-		l, err := net.Listen("tcp", address)
-		if err != nil {
-			return nil, fmt.Errorf("%w; stop what listens there, or choose another port (0 picks a free one)", err)
-		}
-		if s.Counted != nil {
-			l = s.Counted(l)
-		}
-		f := &front{Listener: l, socket: filepath.Join(dir, socket), secrecy: s.TLS, ofMember: ofMember, log: s.Logger}
-		f.ctx, f.end = context.WithCancel(context.Background())
-		return f, nil
-	}
-	if s.clients, err = open(s.ClientAddr, clientSocket, false); err != nil {
+	if s.clients, err = s.open(s.ClientAddr, filepath.Join(dir, clientSocket), false); err != nil {
 		return err
 	}
-	_, port, _ := net.SplitHostPort(s.clients.Addr().String())
+	_, port, _ := net.SplitHostPort(s.clients.listener.Addr().String())
 	host, _, _ := net.SplitHostPort(s.ClientAddr)
 	s.ClientAddr = net.JoinHostPort(host, port)
 	if s.Member.Name != "" {
-		s.peers, err = open(s.Member.PeerAddr, peerSocket, true)
+		s.peers, err = s.open(s.Member.PeerAddr, filepath.Join(dir, peerSocket), true)
 	}
 	return err
+}
+
+// open opens a port.
+func (s *Server) open(address, socket string, ofMember bool) (*front, error) {
+	f := &front{socket: socket, secrecy: s.TLS, ofMember: ofMember, log: s.Logger}
+	if s.TLS.Cert != "" {
+		c, err := s.TLS.forServer()
+		if err != nil {
+			return nil, err
+		}
+		f.usable.Store(c)
+	}
+	var err error
+	if f.listener, err = net.Listen("tcp", address); err != nil {
+		return nil, fmt.Errorf("%w; stop what listens there, or choose another port (0 picks a free one)", err)
+	}
+	if s.Counted != nil {
+		f.listener = s.Counted(f.listener)
+	}
+	f.ctx, f.end = context.WithCancel(context.Background())
+	return f, nil
 }
 
 // Names of sockets, equally long.
@@ -120,7 +131,7 @@ func (f *front) url() url.URL { return url.URL{Scheme: "unix", Host: f.socket} }
 func (f *front) serve() {
 	said := f.log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
 	for {
-		c, err := f.Accept()
+		c, err := f.listener.Accept()
 		switch {
 		case err == nil:
 			f.carries.Go(func() {
@@ -148,7 +159,7 @@ func (f *front) close() {
 		return
 	}
 	f.end()
-	_ = f.Close()
+	_ = f.listener.Close()
 	f.carries.Wait()
 }
 
@@ -167,17 +178,17 @@ func (f *front) carry(c net.Conn) error {
 	defer context.AfterFunc(f.ctx, func() { _ = etcd.Close() })()
 	var answers sync.WaitGroup
 	answers.Go(func() {
-		carry(caller, etcd)
+		copyAll(caller, etcd)
 		_ = caller.Close()
 	})
-	carry(etcd, caller)
+	copyAll(etcd, caller)
 	_ = etcd.Close()
 	answers.Wait()
 	return nil
 }
 
-// carry copies what one end says to the other.
-func carry(to, from net.Conn) {
+// copyAll copies what one end says to the other.
+func copyAll(to, from net.Conn) {
 	late := time.AfterFunc(writeTimeout, func() { _ = to.Close() })
 	late.Stop()
 	_, _ = io.CopyBuffer(patient{to, late}, onlyReader{from}, make([]byte, copyBytes))
@@ -201,12 +212,12 @@ func (p patient) Write(b []byte) (int, error) {
 
 // greet makes the handshake of TLS, if there is a certificate, and returns what to talk over.
 func (f *front) greet(c net.Conn) (net.Conn, error) {
-	if f.secrecy.Cert == "" {
+	if f.usable.Load() == nil {
 		return c, nil
 	}
 	ctx, cancel := context.WithTimeout(f.ctx, handshakeTimeout)
 	defer cancel()
-	secure := tls.Server(c, &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: f.secrecy.forCaller})
+	secure := tls.Server(c, &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: f.forCaller})
 	if err := secure.HandshakeContext(ctx); err != nil {
 		return nil, err
 	}
@@ -218,12 +229,29 @@ func (f *front) greet(c net.Conn) (net.Conn, error) {
 	return secure, nil
 }
 
-// forCaller reads the files again, so that a new authority counts at once. Behind TLS etcd
-// tells gRPC from the rest by the protocol: it serves the rest over HTTP/1.1 alone.
-func (t TLS) forCaller(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-	c, err := t.info().ServerConfig()
-	if err == nil && slices.Contains(hello.SupportedProtos, "http/1.1") {
+// forCaller reads the files again, so that a new authority counts at once; those that cannot be
+// used do not. Behind TLS etcd tells gRPC from the rest by the protocol: it serves the rest over
+// HTTP/1.1 alone.
+func (f *front) forCaller(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+	c, err := f.secrecy.forServer()
+	if err == nil {
+		f.usable.Store(c)
+	} else {
+		c = f.usable.Load()
+	}
+	if slices.Contains(hello.SupportedProtos, "http/1.1") {
+		c = c.Clone()
 		c.NextProtos = []string{"http/1.1"}
+	}
+	return c, nil
+}
+
+// forServer reads the files. That of authorities may be half written, which etcd takes for one
+// of none.
+func (t TLS) forServer() (*tls.Config, error) {
+	c, err := t.info().ServerConfig()
+	if err == nil && c.ClientCAs != nil && c.ClientCAs.Equal(x509.NewCertPool()) {
+		err = fmt.Errorf("%s has no certificate in PEM", t.CA)
 	}
 	return c, err
 }

@@ -197,6 +197,12 @@ func TestWhoseConnectionsAreTaken(t *testing.T) {
 	if !taken(t, clients, caller(t, foreign)) || !taken(t, members, caller(t, foreign)) {
 		t.Error("a certificate of a new authority is refused")
 	}
+	if err := os.WriteFile(files.CA, []byte("half a file"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if !taken(t, clients, caller(t, foreign)) || !taken(t, members, caller(t, files)) {
+		t.Error("with a file that cannot be used, those who were taken before are refused")
+	}
 }
 
 // Over TLS etcd answers gRPC, and over HTTP/1.1 what else it has, as for Prometheus.

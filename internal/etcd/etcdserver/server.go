@@ -189,6 +189,7 @@ func (s *Server) close() error {
 	close(s.closing)
 	s.watching.Wait()
 	if s.hangs.Load() {
+		s.closeFronts()
 		return nil
 	}
 	done := make(chan struct{})

@@ -8,7 +8,7 @@ import (
 )
 
 // Who takes nothing any more loses its connection, and with it its place.
-func TestCarryEndsForOneThatTakesNothing(t *testing.T) {
+func TestCopyEndsForOneThatTakesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		caller, callerOwn := net.Pipe()
 		etcd, etcdOwn := net.Pipe()
@@ -17,7 +17,7 @@ func TestCarryEndsForOneThatTakesNothing(t *testing.T) {
 		began := time.Now()
 		go func() {
 			defer close(ended)
-			carry(caller, etcd)
+			copyAll(caller, etcd)
 		}()
 		if _, err := etcdOwn.Write([]byte("an answer")); err != nil {
 			t.Fatal(err)
