@@ -27,7 +27,7 @@ func All() []Drill {
 	}
 	return []Drill{
 		d(1, "kill-primary", "D X A V", 10, true, killPrimary, "SIGKILL of the primary under load, again and again").also(),
-		d(2, "handover", "D X A V", 10, true, handOver, "handover by order and by SIGTERM, again and again").also(),
+		d(2, "handover", "D X A V", 10, false, handOver, "handover by order and by SIGTERM, again and again").also(),
 		d(3, "stopped-primary", "F X A V", 3, true, stopPrimary, "SIGSTOP of the primary for 0.2 s, three failover times and three sessions, then SIGCONT").also(),
 		d(4, "primary-without-etcd", "F D X A V", 8, true, partPrimaryFromEtcd, "the primary loses etcd, at once or by and by; clients still reach it"),
 		d(5, "primary-without-clients", "D X A V", 2, false, partPrimaryFromClients, "the primary is cut off from clients and peers only"),
