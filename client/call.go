@@ -140,7 +140,10 @@ func (c *Client) repeat(ctx context.Context, op operation, try attempt) (attempt
 		if open && op.repeat == never {
 			return attempts, unresolved(op, f, c.ended(ctx))
 		}
-		if last = f; pauses == nil {
+		if last == nil || f.from.NodeID != "" || ctx.Err() == nil { // what a node said says more than that the time is up
+			last = f
+		}
+		if pauses == nil {
 			pauses = newPauses()
 		}
 		if err := c.pause(ctx, pauses.NextBackOff()); err != nil {
@@ -213,7 +216,11 @@ func (c *Client) gaveUp(op operation, open bool, attempts int, last *failure, ca
 		return e
 	}
 	if last != nil {
-		e.Detail += fmt.Sprintf("; %d attempts, the last one at %s", attempts, rpcerr.At(last.at, last.err))
+		which := "the last one at"
+		if last.from.NodeID != "" {
+			which = "the last answer from"
+		}
+		e.Detail += fmt.Sprintf("; %d attempts, %s %s", attempts, which, rpcerr.At(last.at, last.err))
 	}
 	if why := c.finder.why(); why != "" {
 		e.Detail += "; no node serves: " + why

@@ -17,6 +17,7 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/rpcerr"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -451,5 +452,23 @@ func TestMountUnderAnotherID(t *testing.T) {
 	wantKind(t, "with another id", c.MountSegment(t.Context(), s), errs.OK)
 	if n := cl.store.Stats().Segments; n != 2 {
 		t.Errorf("%d segments, want 2", n)
+	}
+}
+
+// A call that a node refuses, and whose last attempt is not answered within its time, ends with
+// what the node said.
+func TestTheLastAnswerIsSaid(t *testing.T) {
+	_, f, c := behindAFront(t)
+	hang, asked := make(chan struct{}), new(atomic.Int32)
+	defer close(hang)
+	f.answering(func(method string, _, _ proto.Message, _ error) (proto.Message, error) {
+		if method != "MountSegment" || asked.Add(1) > 1 {
+			<-hang
+		}
+		return nil, rpcerr.Status(errs.New(errs.Unavailable, "", "no room for names"), method, rpcerr.Source{ClusterID: clusterID, NodeID: "node-0", Term: 1}).Err()
+	})
+	err := c.MountSegment(soon(t, 3*time.Second), memory(1<<33))
+	if asked.Load() != 2 || err == nil || !strings.Contains(err.Error(), "no room for names") {
+		t.Errorf("after %d attempts: got %v, want what the first of 2 was told", asked.Load(), err)
 	}
 }
