@@ -280,6 +280,7 @@ func (n *Node) elect(
 		c.learned = learned
 	}
 	n.lookBack(c)
+	c.last.inTouch = c.last.learned < begun && f.InTouch(c.last.learned)
 	if head.Head.Raised {
 		c.pace.Resume(begun, head.Head.FailoverAfter())
 	}

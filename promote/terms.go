@@ -207,6 +207,7 @@ func (n *Node) silentFor() time.Duration {
 type lastPrimary struct {
 	leader  Leader        // zero if this node has seen none
 	learned time.Duration // by the clock: when this node had learned of its newest commit, as of when it was last seen to serve
+	inTouch bool          // with etcd since before that: this node learned of it at once
 	wall    int64         // wall time of that commit, in ms since 1970; 0 if it is not known
 	why     string        // reason for the first election after it; empty for none yet
 }
@@ -239,8 +240,8 @@ func (n *Node) lookBack(c *candidate) {
 // previous primary, it knows when it answered last. Otherwise it counts from when it
 // learned of that one's last commit. If it did not see that primary commit, it may have learned
 // of the commit late, or the primary may have ended earlier: then the gap is a lower bound. The
-// wall clocks correct a gap that is longer by them: nobody may have watched, or etcd may have been
-// away from all.
+// wall clocks correct a gap that is longer by them, unless this node was in touch with etcd all
+// the time: nobody may have watched, or etcd may have been away from all.
 func (t *Term) measureGap() {
 	n := t.node
 	if t.before.Seq == 0 {
@@ -256,7 +257,7 @@ func (t *Term) measureGap() {
 	if !t.gapAtLeast {
 		least += clocksDiffer
 	}
-	if gap := clock.Wall().Sub(time.UnixMilli(t.last.wall)); t.last.wall > 0 && gap > least && (t.gapAtLeast || t.before.Heir != n.ID) {
+	if gap := clock.Wall().Sub(time.UnixMilli(t.last.wall)); t.last.wall > 0 && gap > least && (t.gapAtLeast || !t.last.inTouch && t.before.Heir != n.ID) {
 		t.gap, t.gapAtLeast = gap, false
 	}
 }

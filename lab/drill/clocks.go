@@ -26,7 +26,17 @@ func shiftClocks(ctx context.Context, e *Env) {
 		e.ready(ctx)
 		do(clock.Sleep(ctx, stepAfter)) // under load
 		e.killAndRestart(ctx)
+		e.gapIsShort(ctx)
 	})
+}
+
+// gapIsShort checks that the last term began after a gap that a round has room for, whatever the
+// wall clocks say: its node watched.
+func (e *Env) gapIsShort(ctx context.Context) {
+	p := e.working(ctx)
+	terms := must(p.primary.Admin.History(ctx, &pb.HistoryRequest{})).GetTerms()
+	gap := time.Duration(terms[len(terms)-1].GetGapMs()) * time.Millisecond
+	e.result.check("the gap is right", gap < time.Minute, "the history says %v", gap)
 }
 
 // stepAfter is a little longer than a node runs until its wall clock steps.

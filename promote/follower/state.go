@@ -210,6 +210,10 @@ func (f *Follower) Steady() time.Duration {
 	return f.steady
 }
 
+// InTouch reports whether etcd has been in reach since a while before a time by the clock: what
+// this node learned then had just been written.
+func (f *Follower) InTouch(since time.Duration) bool { return f.Steady()+maxApart < since }
+
 // Restore says, before Run, that the state that the follower begins with comes from a
 // file: it is not complete before the journal is found to go on from it.
 func (f *Follower) Restore(file string) {
