@@ -41,8 +41,9 @@ func (s *Server) checkAddress() error {
 			continue
 		}
 		return fmt.Errorf("the data in %s are those of the member of etcd at %s, and this node's is to be at %s: if they are a copy, start with an empty directory and --join; "+
-			"if the member moves, start it at its address once more, and there: etcdctl member update %s --peer-urls=%s",
-			s.DataDir, m.PeerURLs[0], s.ownURL(), id, s.ownURL())
+			"if the member moves, start it at its address once more, and there: etcdctl member update %s --peer-urls=%s; "+
+			"if that address is gone, start with an empty directory and --join, and then, at another member: masterctl member replace --yes %s",
+			s.DataDir, m.PeerURLs[0], s.ownURL(), id, s.ownURL(), s.Member.Name)
 	}
 	return nil
 }

@@ -103,6 +103,7 @@ func (s *Server) move(ctx context.Context) error {
 	if self == nil || slices.Equal(self.PeerURLs, want) {
 		return nil
 	}
+	s.Logger.Info().Strs("from", self.PeerURLs).Str("to", want[0]).Msg("this member of etcd listens elsewhere than etcd's list of members says: the list is changed")
 	_, err := etcd.UpdateMember(ctx, membership.Member{ID: etcd.MemberID(), RaftAttributes: membership.RaftAttributes{PeerURLs: want}})
 	if err != nil {
 		return fmt.Errorf("embedded etcd in %s: moving this member from %s to %s: %w", s.DataDir, strings.Join(self.PeerURLs, ","), want[0], err)
