@@ -161,9 +161,9 @@ func (f facts) etcdObstacle(err error) *Obstacle {
 	case errors.Is(err, rpctypes.ErrCorrupt):
 		return &Obstacle{Cause: EtcdCorrupt, Reason: "etcd has raised its alarm CORRUPT and refuses all calls: " + etcdclient.Says(err),
 			Help: "find the member whose data differ (etcdctl alarm list), replace it, and disarm the alarm (etcdctl alarm disarm)"}
-	case errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrInvalidAuthToken) || errors.Is(err, rpctypes.ErrUserEmpty):
+	case etcdclient.Refuses(err):
 		return &Obstacle{Cause: EtcdRefuses, Reason: "etcd refuses this node's calls: " + etcdclient.Says(err),
-			Help: "see that the user of --etcd-user, or the name in the certificate, may read and write all that the cluster keeps in etcd: its prefix, and mooncake-store/ (etcdctl user get, etcdctl role grant-permission)"}
+			Help: "see that the user of --etcd-user, with its password, or the name in the certificate, may read and write all that the cluster keeps in etcd: its prefix, and mooncake-store/ (etcdctl user get, etcdctl role grant-permission)"}
 	case away && f.member:
 		return &Obstacle{Cause: EtcdAway, Reason: "the nodes' own etcd does not answer: " + etcdclient.Says(err),
 			Help: "see that more than half of the members of etcd run (masterctl member list); if they do, look at their disks, CPU and network"}

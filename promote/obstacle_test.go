@@ -39,6 +39,7 @@ func TestObstacles(t *testing.T) {
 		"lapsed, etcd away":        {facts{role: Fenced, commit: away}, EtcdAway, "etcd does not answer", "--etcd_endpoints"},
 		"lapsed, refused":          {facts{role: Fenced, commit: rpctypes.ErrPermissionDenied}, EtcdRefuses, "permission denied", "grant-permission"},
 		"etcd refuses the user":    {facts{role: Standby, failed: rpctypes.ErrPermissionDenied}, EtcdRefuses, "permission denied", "--etcd-user"},
+		"etcd refuses a password":  {facts{role: Standby, failed: rpctypes.ErrAuthFailed}, EtcdRefuses, "authentication failed", "its password"},
 		"handing over":             {facts{role: HandingOver, leader: serving}, HandsOver, "hands over", ""},
 		"handing over, full":       {facts{role: HandingOver, commit: rpctypes.ErrNoSpace}, HandsOver, "NOSPACE", "etcdctl defrag"},
 		"elected":                  {facts{role: Promoting}, GetsReady, "promoting", ""},

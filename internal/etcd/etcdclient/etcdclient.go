@@ -197,6 +197,13 @@ func Silent(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.Unavailable || status.Code(err) == codes.DeadlineExceeded
 }
 
+// Refuses reports whether an error of a client says that etcd knows who calls, or who it says
+// that it is, and does not do what it asks.
+func Refuses(err error) bool {
+	return errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrInvalidAuthToken) ||
+		errors.Is(err, rpctypes.ErrUserEmpty) || errors.Is(err, rpctypes.ErrAuthFailed)
+}
+
 // Explain puts before an error of a client that etcd does not answer, if it says that.
 func Explain(err error) error {
 	if Silent(err) {

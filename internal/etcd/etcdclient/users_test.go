@@ -195,8 +195,8 @@ func TestPasswordFileIsReadAgain(t *testing.T) {
 	change("second")
 	put(t, client, "k", "1")
 	change("third")
-	if _, err := client.Put(ctx, "k", "2"); err == nil {
-		t.Error("a put with a password that etcd has replaced: got no error, want one")
+	if _, err := client.Put(ctx, "k", "2"); !etcdclient.Refuses(err) {
+		t.Errorf("a put with a password that etcd has replaced: got %v, want that etcd refuses it", err)
 	}
 	write("third")
 	put(t, client, "k", "3")
