@@ -36,6 +36,7 @@ type clusterNode struct {
 
 	agreement agreement
 	known     knownNodes
+	looks     *looks[view]
 	away      absences // members of the nodes' own etcd
 	missing   absences // complete nodes
 }
@@ -64,7 +65,7 @@ func newClusterNode(a *App, e *etcdConn) *clusterNode {
 	})
 	return &clusterNode{
 		Node: n, app: a, peers: peers, members: e.journal, conn: e, reader: &journal.Reader{Client: e.journal, Layout: layout, Codec: service.Codec()},
-		etcd: newEtcdUse(a, e),
+		etcd: newEtcdUse(a, e), looks: newLooks[view](),
 		away: absences{
 			gone: func(name string, cause error) {
 				a.log.Warn().Str("member", name).Err(cause).Msg("a member of etcd is away")

@@ -52,9 +52,9 @@ func (n *clusterNode) look(ctx context.Context) view {
 	return v
 }
 
-// Status returns the status of the node and its cluster within lookTimeout.
+// Status returns the status of the node and its cluster within little more than lookTimeout.
 func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
-	v := n.look(ctx)
+	v := n.looks.share(ctx, n.look)
 	s := n.promoteStatus() // after the wait for etcd: the role may have changed
 	at, stats := s.Position, metadata.Stats{}
 	if store := n.Store(); store != nil {
@@ -90,7 +90,7 @@ func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
 	}
 	switch {
 	case v.nodesErr != nil:
-		st.TakeoverBlockedReason = "etcd does not answer"
+		st.TakeoverBlockedReason = etcdFails(v.nodesErr)
 	case n.etcd.full.Load():
 		st.TakeoverBlockedReason = "etcd is full (NOSPACE)"
 	case v.paused > 0:
@@ -99,6 +99,14 @@ func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
 	st.Notes = append(st.Notes, n.notes(st, v.nodes)...)
 	st.Warnings = n.allWarnings(st, s, v)
 	return st, nil
+}
+
+// etcdFails says what an error of a question to etcd shows.
+func etcdFails(err error) string {
+	if etcdclient.Refuses(err) {
+		return "etcd refuses this node's calls"
+	}
+	return "etcd does not answer"
 }
 
 // journalMessage returns what a status says of the journal, which stands at a head.
@@ -120,7 +128,7 @@ func (n *clusterNode) journalMessage(head journal.Head, s promote.Status, v view
 // allWarnings returns what is wrong with the node and its cluster.
 func (n *clusterNode) allWarnings(st *pb.StatusResponse, s promote.Status, v view) (list []string) {
 	if err := v.nodesErr; err != nil { // not headErr: etcd may answer with a head that cannot be read
-		list = append(list, "etcd does not answer: "+etcdclient.Says(err))
+		list = append(list, etcdFails(err)+": "+etcdclient.Says(err))
 	}
 	list = append(list, pauseWarnings(v.paused)...)
 	if s.MountsHeldFor > n.app.params().HoldTime() {

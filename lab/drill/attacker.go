@@ -55,7 +55,7 @@ func attacks(generation string) []attack {
 		{what: "unfinished requests", run: leaveUnfinished(), shows: "memory-budget"}, {what: "unread answers", run: readNothing(generation)},
 		{what: "unfinished gRPC requests", run: leaveUnfinishedGRPC}, {what: "unread gRPC answers", run: readNothingGRPC, shows: "unread-answers"},
 		{what: "patterns", run: usePatterns}, {what: "waits", run: waitForNothing},
-		{what: "streams of all events", run: readAllEvents},
+		{what: "streams of all events", run: readAllEvents}, {what: "questions for the status", run: askForStatus},
 		{what: "long names", run: mountLongNames, at: direct},
 	}, halfOpen()...)
 }
@@ -221,6 +221,17 @@ func readAllEvents(ctx context.Context, address string) {
 			for err == nil {
 				_, err = stream.Recv()
 			}
+		}
+	})
+}
+
+// askForStatus asks for the status, and for the history of terms, without a pause: both come from
+// etcd.
+func askForStatus(ctx context.Context, address string) {
+	onConn(address, func(c *grpc.ClientConn) {
+		for ctx.Err() == nil {
+			_, _ = pb.NewAdminServiceClient(c).Status(ctx, &pb.StatusRequest{})
+			_, _ = pb.NewAdminServiceClient(c).History(ctx, &pb.HistoryRequest{})
 		}
 	})
 }
