@@ -46,17 +46,17 @@ type App struct {
 	clock   clock.Clock
 	quotas  []metadata.TenantQuota // of the policy file
 
-	rpcListener, httpListener net.Listener
-	mooncakeListeners         []net.Listener // of further generations, as in the settings
-	metadataListener          net.Listener   // nil without a metadata server
-	kv                        kvEvents
-	waiting                   *waiting // answers until etcd does; nil without an etcd, or with one that is this node's alone
-	connections               *connectionBudget
-	etcdConnections           *connectionBudget // of an etcd in this process; else nil
-	scans                     *service.Scans
-	metadataStore             metaserver.Store
-	certs, etcdCerts          *certs.Source   // nil without TLS
-	callers                   *access.Callers // nil without roles
+	rpcListener, httpListener        net.Listener
+	mooncakeListeners                []net.Listener // of further generations, as in the settings
+	metadataListener                 net.Listener   // nil without a metadata server
+	kv                               kvEvents
+	waiting                          *waiting // answers until etcd does; nil without an etcd, or with one that is this node's alone
+	connections                      *connectionBudget
+	etcdClientConns, etcdMemberConns *connectionBudget // of an etcd in this process; else nil
+	scans                            *service.Scans
+	metadataStore                    metaserver.Store
+	certs, etcdCerts                 *certs.Source   // nil without TLS
+	callers                          *access.Callers // nil without roles
 
 	gate     *service.Gate
 	mooncake mooncakePorts // nothing unless Mooncake's clients are served
@@ -145,7 +145,7 @@ func (a *App) open(files int, log zerolog.Logger) (err error) {
 	}
 	a.log = log.With().Str("node", a.cfg.Node.ID).Logger()
 	if cfg.HA.Embedded() {
-		a.etcdConnections, files = newEtcdBudget(files, cfg.Peers.Share, a.log)
+		a.etcdClientConns, a.etcdMemberConns, files = newEtcdBudgets(files, cfg.Peers.Share, a.log)
 	}
 	a.connections = newConnectionBudget(files, cfg.Peers.Share, cfg.Mooncake.Forward, a.log)
 	if a.cfg.HA.Members() || a.cfg.HA.Enabled && !a.cfg.HA.Embedded() {

@@ -20,6 +20,8 @@ const (
 	// all that they can must not shut a standby out: it would not get the state, and
 	// nobody could ask it for its own when the journal is lost.
 	fewConnections = 16
+	// fewMembers are the connections of several members on one host, of which each holds five.
+	fewMembers = 64
 	// ownDescriptors are kept for etcd, the journal, state files and other nodes: an
 	// etcd in this process ends it when it cannot open its next file.
 	ownDescriptors = 512
@@ -32,8 +34,9 @@ const (
 // system lets this process open. Past it a new connection is closed at once, so that
 // its client hears of it.
 type connectionBudget struct {
-	*share.Budget     // on all ports but HTTP
-	http          int // of each HTTP port
+	*share.Budget      // on all ports but HTTP
+	http          int  // of each HTTP port
+	byAddress     bool // tells addresses of one network apart
 	log           zerolog.Logger
 }
 
@@ -52,14 +55,19 @@ func newConnectionBudget(descriptors int, part float64, forwards bool, log zerol
 	}
 }
 
-// newEtcdBudget shares out the connections to an etcd in this process, by how many
-// descriptors there are. It returns how many are left.
-func newEtcdBudget(descriptors int, part float64, log zerolog.Logger) (*connectionBudget, int) {
+// newEtcdBudgets share out the connections to an etcd in this process, by how many descriptors
+// there are: most for its clients, and a quarter for its other members, whom an address each tells
+// from strangers in their network. They return how many descriptors are left.
+func newEtcdBudgets(descriptors int, part float64, log zerolog.Logger) (clients, members *connectionBudget, left int) {
 	n := min(maxEtcdConnections, descriptors/8)
-	return &connectionBudget{
-		Budget: share.NewBudget(share.NewRule("connections to etcd", "", int64(n), part, fewConnections)),
-		log:    log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute}),
-	}, descriptors - etcdDescriptors*n
+	log = log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
+	budget := func(what string, n int) *connectionBudget {
+		return &connectionBudget{Budget: share.NewBudget(share.NewRule(what, "", int64(n), part, fewConnections)), log: log}
+	}
+	ofMembers := max(n/4, min(n/2, fewMembers))
+	clients, members = budget("connections to etcd", n-ofMembers), budget("connections of members of etcd", ofMembers)
+	members.byAddress = true
+	return clients, members, descriptors - etcdDescriptors*n
 }
 
 // descriptors returns how many files and connections this process may have open.
@@ -69,6 +77,14 @@ func descriptors() (int, error) {
 		return 0, fmt.Errorf("asking how many files may be open: %w", err)
 	}
 	return int(min(l.Cur, 1<<30)), nil
+}
+
+// peer is by what a connection is counted.
+func (b *connectionBudget) peer(a net.Addr) string {
+	if tcp, ok := a.(*net.TCPAddr); ok && b.byAddress {
+		return tcp.IP.String()
+	}
+	return share.Host(a)
 }
 
 // listener returns a listener whose connections are counted.
@@ -101,7 +117,7 @@ func (l *countedListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		tcp := c.(*net.TCPConn)
-		peer := share.Host(tcp.RemoteAddr())
+		peer := l.budget.peer(tcp.RemoteAddr())
 		if l.budget.take(peer) {
 			return &countedConn{TCPConn: tcp, end: sync.OnceFunc(func() { l.budget.GiveBack(peer, 1) })}, nil
 		}

@@ -91,14 +91,21 @@ func TestConnectionBudget(t *testing.T) {
 }
 
 // An etcd in the process gets an eighth of the descriptors there are, three for each
-// connection, and others what is left.
+// connection, and others what is left. A stranger leaves room for members, also of its own network.
 func TestEtcdBudget(t *testing.T) {
-	for _, tc := range []struct{ descriptors, total, peer, left int }{
-		{1024, 128, 64, 640}, {2000, 250, 125, 1250}, {1 << 20, 8192, 4096, 1<<20 - 3*8192},
+	for _, tc := range []struct{ descriptors, clients, client, members, member, left int }{
+		{1024, 64, 32, 64, 32, 640}, {2000, 186, 93, 64, 32, 1250}, {1 << 20, 6144, 3072, 2048, 1024, 1<<20 - 3*8192},
 	} {
-		b, left := newEtcdBudget(tc.descriptors, 0.5, zerolog.Nop())
-		if int(b.Total) != tc.total || int(b.Peer) != tc.peer || left != tc.left {
-			t.Errorf("%d descriptors: got %d connections, %d of one peer, %d left; want %d, %d, %d", tc.descriptors, b.Total, b.Peer, left, tc.total, tc.peer, tc.left)
+		clients, members, left := newEtcdBudgets(tc.descriptors, 0.5, zerolog.Nop())
+		got := []int{int(clients.Total), int(clients.Peer), int(members.Total), int(members.Peer), left}
+		if want := []int{tc.clients, tc.client, tc.members, tc.member, tc.left}; !slices.Equal(got, want) {
+			t.Errorf("%d descriptors: got %v connections of clients, of one, of members, of one, and left; want %v", tc.descriptors, got, want)
+		}
+		at := func(host string) string { return members.peer(&net.TCPAddr{IP: net.ParseIP(host)}) }
+		for members.take(at("2001:db8::bad")) {
+		}
+		if !members.take(at("2001:db8::1")) || !clients.take(clients.peer(&net.TCPAddr{IP: net.ParseIP("2001:db8::1")})) {
+			t.Error("a stranger leaves no room for a member of its network")
 		}
 	}
 }

@@ -135,12 +135,13 @@ func (e *etcdConn) start(ctx context.Context, a *App) error {
 		return err
 	}
 	settings := etcdserver.Settings{
-		DataDir:    filepath.Join(a.cfg.Node.DataDir, "etcd"),
-		ClientAddr: a.cfg.HA.EtcdListen,
-		QuotaBytes: a.cfg.HA.EtcdQuotaBytes,
-		TLS:        secrecy,
-		Counted:    a.etcdConnections.listener,
-		Logger:     a.log.With().Str("part", "etcd").Logger(),
+		DataDir:        filepath.Join(a.cfg.Node.DataDir, "etcd"),
+		ClientAddr:     a.cfg.HA.EtcdListen,
+		QuotaBytes:     a.cfg.HA.EtcdQuotaBytes,
+		TLS:            secrecy,
+		Counted:        a.etcdClientConns.listener,
+		CountedMembers: a.etcdMemberConns.listener,
+		Logger:         a.log.With().Str("part", "etcd").Logger(),
 	}
 	start, flags := etcdserver.Start, "--data-dir, --etcd-listen"
 	if a.cfg.HA.Members() {

@@ -67,7 +67,7 @@ type Settings struct {
 	QuotaBytes int64
 
 	// TLS has the certificate for serving clients, and the CA that theirs must come from.
-	// etcd reads the files at each connection. Default: plain text.
+	// The files are read at each connection. Default: plain text.
 	TLS TLS
 
 	// Member is the place of the server among several. Default: it is a lone one.
@@ -76,9 +76,9 @@ type Settings struct {
 	// Logger receives etcd's warnings and errors. The zero Logger drops them.
 	Logger zerolog.Logger
 
-	// Counted wraps the listeners of clients and of other members, to bound the connections;
-	// each takes three descriptors. Default: any number is taken.
-	Counted func(net.Listener) net.Listener
+	// Counted and CountedMembers wrap the listeners of clients and of other members, to bound
+	// the connections. One of clients takes three descriptors. Default: any number is taken.
+	Counted, CountedMembers func(net.Listener) net.Listener
 
 	// Configure changes what etcd is started with: tests and the laboratory make
 	// members of clusters with it. Default: nothing is changed.
@@ -141,7 +141,6 @@ func (s *Server) embedConfig() *embed.Config {
 	c.EnableGRPCGateway = false     // REST is not needed, and it costs a connection and goroutines
 	if s.peers != nil {
 		s.Member.configure(c, s.TLS)
-		c.ListenPeerUrls = []url.URL{s.peers.url()}
 	}
 	if s.Configure != nil {
 		s.Configure(c)
@@ -158,7 +157,7 @@ func (s *Server) checkMembers(stored []*membership.Member) error {
 	case len(stored) == 1 && stored[0].ID == s.etcd.Server.MemberID() && s.Member.Name != "" && !s.Member.Founds:
 		return fmt.Errorf("%s has the data of an etcd of its own, not of the one that this node is to join: move it away; "+
 			"or give --cluster-init to a master, if this is the etcd that others join", s.DataDir)
-	case len(stored) <= 1 || len(s.etcd.Peers) > 0:
+	case len(stored) <= 1 || len(s.etcd.Peers) > 0 || s.peers != nil:
 		return nil
 	}
 	var urls []string

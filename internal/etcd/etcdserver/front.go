@@ -3,7 +3,6 @@ package etcdserver
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -11,13 +10,11 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/etcdhttp"
 )
 
 const (
@@ -31,15 +28,14 @@ const (
 	copyBytes = 16 << 10
 )
 
-// A front takes connections in the place of etcd, which listens at a socket that only this
-// user reaches, and carries what both ends say. etcd itself would take any number of
-// connections, and ends when it may open no more files.
+// A front takes the connections of clients in the place of etcd, which listens at a socket that
+// only this user reaches, and carries what both ends say. etcd itself would take any number of
+// connections, and ends when it may open no more files. Behind the front etcd sees no
+// certificate, and no address, of a client: nothing that this product starts needs them.
 type front struct {
 	listener net.Listener
 	socket   string
-	secrecy  TLS
-	usable   atomic.Pointer[tls.Config] // of the files when they could be used last; nil for plain text
-	ofMember bool                       // callers must come from an address that their certificate has
+	secrecy  *tls.Config // nil for plain text
 	log      zerolog.Logger
 
 	ctx     context.Context
@@ -47,81 +43,84 @@ type front struct {
 	carries sync.WaitGroup
 }
 
-// listen opens the ports of clients and of the other members, and chooses the sockets behind
-// them.
+// listen opens the ports of clients and of the other members, and chooses the socket behind
+// that of clients.
 func (s *Server) listen() error {
-	dir, err := s.socketDir()
+	socket, err := s.chooseSocket()
 	if err != nil {
 		return err
 	}
-	if s.clients, err = s.open(s.ClientAddr, filepath.Join(dir, clientSocket), false); err != nil {
+	said := s.Logger.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
+	secrecy, err := s.TLS.forCallers(false, said)
+	if err != nil {
 		return err
 	}
-	_, port, _ := net.SplitHostPort(s.clients.listener.Addr().String())
+	l, err := listenAt(s.ClientAddr, s.Counted)
+	if err != nil {
+		return err
+	}
+	s.clients = &front{listener: l, socket: socket, secrecy: secrecy, log: said}
+	s.clients.ctx, s.clients.end = context.WithCancel(context.Background())
+	_, port, _ := net.SplitHostPort(l.Addr().String())
 	host, _, _ := net.SplitHostPort(s.ClientAddr)
 	s.ClientAddr = net.JoinHostPort(host, port)
 	if s.Member.Name != "" {
-		s.peers, err = s.open(s.Member.PeerAddr, filepath.Join(dir, peerSocket), true)
+		s.peers, err = s.listenForMembers(said)
 	}
 	return err
 }
 
-// open opens a port.
-func (s *Server) open(address, socket string, ofMember bool) (*front, error) {
-	f := &front{socket: socket, secrecy: s.TLS, ofMember: ofMember, log: s.Logger}
-	if s.TLS.Cert != "" {
-		c, err := s.TLS.forServer()
-		if err != nil {
-			return nil, err
-		}
-		f.usable.Store(c)
-	}
-	var err error
-	if f.listener, err = net.Listen("tcp", address); err != nil {
+// listenAt opens a port whose connections are counted, unless counted is nil.
+func listenAt(address string, counted func(net.Listener) net.Listener) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
 		return nil, fmt.Errorf("%w; stop what listens there, or choose another port (0 picks a free one)", err)
 	}
-	if s.Counted != nil {
-		f.listener = s.Counted(f.listener)
+	if counted != nil {
+		l = counted(l)
 	}
-	f.ctx, f.end = context.WithCancel(context.Background())
-	return f, nil
+	return l, nil
 }
 
-// Names of sockets, equally long.
-const (
-	clientSocket = "clients"
-	peerSocket   = "members"
-)
-
-// socketDir makes a directory for sockets that only this user can enter, in the data
-// directory, and returns a path to it that is short enough for sockets: if its own is not, one
-// by an open file. Where it cannot hold sockets it makes another one.
-func (s *Server) socketDir() (dir string, err error) {
-	dir = filepath.Join(s.DataDir, "sockets")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+// chooseSocket makes a directory for a socket that only this user can enter, in the data
+// directory, and returns a path to the socket that is short enough: if its own is not, one by an
+// open file. Where the directory cannot hold sockets it makes another one.
+func (s *Server) chooseSocket() (socket string, err error) {
+	dir := filepath.Join(s.DataDir, "sockets")
+	err = os.MkdirAll(dir, 0o700)
+	if err == nil {
+		err = os.Chmod(dir, 0o700) //nolint:gosec // a directory; one that was there may be open to others
+	}
+	if err != nil {
 		return "", err
 	}
-	if holdsSockets(dir) {
-		return dir, nil
+	if socket = filepath.Join(dir, socketName); canListen(socket) {
+		return socket, nil
 	}
-	if s.dir, err = os.Open(dir); err != nil {
+	if s.socketDir, err = os.Open(dir); err != nil {
 		return "", err
 	}
-	if dir = fmt.Sprintf("/proc/self/fd/%d", s.dir.Fd()); holdsSockets(dir) {
-		return dir, nil
+	if socket = fmt.Sprintf("/proc/self/fd/%d/%s", s.socketDir.Fd(), socketName); canListen(socket) {
+		return socket, nil
 	}
-	s.sockets, err = os.MkdirTemp("", "etcd-")
-	return s.sockets, err
+	s.tempDir, err = os.MkdirTemp("", "etcd-")
+	return filepath.Join(s.tempDir, socketName), err
 }
 
-func holdsSockets(dir string) bool {
-	probe := filepath.Join(dir, clientSocket)
-	_ = os.Remove(probe) // one that was killed leaves its own
-	l, err := net.Listen("unix", probe)
+const socketName = "clients"
+
+// canListen reports whether a socket can be listened at, and called.
+func canListen(socket string) bool {
+	_ = os.Remove(socket) // one that was killed leaves its own
+	l, err := net.Listen("unix", socket)
 	if err != nil {
 		return false
 	}
-	return l.Close() == nil
+	c, err := net.Dial("unix", socket)
+	if err == nil {
+		_ = c.Close()
+	}
+	return l.Close() == nil && err == nil
 }
 
 // url is where etcd listens.
@@ -129,20 +128,19 @@ func (f *front) url() url.URL { return url.URL{Scheme: "unix", Host: f.socket} }
 
 // serve carries connections until the front is closed.
 func (f *front) serve() {
-	said := f.log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
 	for {
 		c, err := f.listener.Accept()
 		switch {
 		case err == nil:
 			f.carries.Go(func() {
 				if err := f.carry(c); err != nil && f.ctx.Err() == nil {
-					said.Warn().Str("from", c.RemoteAddr().String()).Err(err).Msg("a connection to this node's etcd was refused")
+					f.log.Warn().Str("from", c.RemoteAddr().String()).Err(err).Msg("a connection to this node's etcd was refused")
 				}
 			})
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
-			said.Warn().Err(err).Msg("etcd takes no connection for a moment")
+			f.log.Warn().Err(err).Msg("etcd takes no connection for a moment")
 			pause := time.NewTimer(acceptPause)
 			select {
 			case <-pause.C:
@@ -163,7 +161,8 @@ func (f *front) close() {
 	f.carries.Wait()
 }
 
-// carry carries what the ends of a connection say until one of them ends it.
+// carry carries what the ends of a connection say until both have ended. An end that says no
+// more may still be told something.
 func (f *front) carry(c net.Conn) error {
 	defer func() { _ = c.Close() }()
 	defer context.AfterFunc(f.ctx, func() { _ = c.Close() })()
@@ -171,130 +170,84 @@ func (f *front) carry(c net.Conn) error {
 	if err != nil {
 		return err
 	}
-	etcd, err := net.Dial("unix", f.socket)
+	behind, err := net.Dial("unix", f.socket)
 	if err != nil {
 		return err
 	}
-	defer context.AfterFunc(f.ctx, func() { _ = etcd.Close() })()
+	defer func() { _ = behind.Close() }()
+	defer context.AfterFunc(f.ctx, func() { _ = behind.Close() })()
 	var answers sync.WaitGroup
 	answers.Go(func() {
-		copyAll(caller, etcd)
+		_ = pass(patient(caller), behind)
 		_ = caller.Close()
 	})
-	copyAll(etcd, caller)
-	_ = etcd.Close()
+	if pass(behind, caller) == nil {
+		_ = behind.(*net.UnixConn).CloseWrite() // etcd ends the connection once it has answered
+	} else {
+		_ = behind.Close()
+	}
 	answers.Wait()
 	return nil
 }
 
-// copyAll copies what one end says to the other.
-func copyAll(to, from net.Conn) {
-	late := time.AfterFunc(writeTimeout, func() { _ = to.Close() })
-	late.Stop()
-	_, _ = io.CopyBuffer(patient{to, late}, onlyReader{from}, make([]byte, copyBytes))
+// pass passes on what one end says until it ends, or the other one does, which is an error.
+func pass(to io.Writer, from net.Conn) error {
+	_, err := io.CopyBuffer(onlyWriter{to}, onlyReader{from}, make([]byte, copyBytes))
+	return err
 }
 
-// onlyReader hides how else a connection can be copied from: by the kernel, with four more
-// files for each connection.
-type onlyReader struct{ io.Reader }
-
-// A patient writer waits writeTimeout for its other end.
-type patient struct {
-	conn net.Conn
-	late *time.Timer // closes it
-}
-
-func (p patient) Write(b []byte) (int, error) {
-	p.late.Reset(writeTimeout)
-	defer p.late.Stop()
-	return p.conn.Write(b)
-}
+// onlyReader and onlyWriter hide how else a connection can be copied: by the kernel, with four
+// more files for each connection.
+type (
+	onlyReader struct{ io.Reader }
+	onlyWriter struct{ io.Writer }
+)
 
 // greet makes the handshake of TLS, if there is a certificate, and returns what to talk over.
 func (f *front) greet(c net.Conn) (net.Conn, error) {
-	if f.usable.Load() == nil {
+	if f.secrecy == nil {
 		return c, nil
 	}
 	ctx, cancel := context.WithTimeout(f.ctx, handshakeTimeout)
 	defer cancel()
-	secure := tls.Server(c, &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: f.forCaller})
-	if err := secure.HandshakeContext(ctx); err != nil {
-		return nil, err
-	}
-	if certs := secure.ConnectionState().PeerCertificates; f.ofMember && len(certs) > 0 {
-		if err := comesFrom(ctx, certs[0], c.RemoteAddr()); err != nil {
-			return nil, err
-		}
-	}
-	return secure, nil
+	secure := tls.Server(c, f.secrecy)
+	return secure, secure.HandshakeContext(ctx)
 }
 
-// forCaller reads the files again, so that a new authority counts at once; those that cannot be
-// used do not. Behind TLS etcd tells gRPC from the rest by the protocol: it serves the rest over
-// HTTP/1.1 alone.
-func (f *front) forCaller(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-	c, err := f.secrecy.forServer()
-	if err == nil {
-		f.usable.Store(c)
-	} else {
-		c = f.usable.Load()
-	}
-	if slices.Contains(hello.SupportedProtos, "http/1.1") {
-		c = c.Clone()
-		c.NextProtos = []string{"http/1.1"}
-	}
-	return c, nil
+// A patientConn waits writeTimeout for its other end to take something, and then ends.
+type patientConn struct {
+	net.Conn
+	late *time.Timer
 }
 
-// forServer reads the files. That of authorities may be half written, which etcd takes for one
-// of none.
-func (t TLS) forServer() (*tls.Config, error) {
-	c, err := t.info().ServerConfig()
-	if err == nil && c.ClientCAs != nil && c.ClientCAs.Equal(x509.NewCertPool()) {
-		err = fmt.Errorf("%s has no certificate in PEM", t.CA)
-	}
-	return c, err
+func patient(c net.Conn) patientConn {
+	late := time.AfterFunc(writeTimeout, func() { _ = c.Close() })
+	late.Stop()
+	return patientConn{c, late}
 }
 
-// comesFrom refuses a certificate of hosts, none of which is the one that calls: who has
-// taken a member's certificate must call from that member's address, as etcd wants it.
-func comesFrom(ctx context.Context, cert *x509.Certificate, from net.Addr) error {
-	host, _, err := net.SplitHostPort(from.String())
-	if err != nil || len(cert.IPAddresses)+len(cert.DNSNames) == 0 || cert.VerifyHostname(host) == nil {
-		return err
-	}
-	called, _ := net.DefaultResolver.LookupAddr(ctx, host)
-	for _, name := range cert.DNSNames {
-		at, _ := net.DefaultResolver.LookupHost(ctx, name)
-		isCalled := func(own string) bool {
-			own = strings.TrimSuffix(own, ".")
-			suffix, wild := strings.CutPrefix(name, "*")
-			return own == name || wild && strings.HasSuffix(own, suffix)
-		}
-		if slices.Contains(at, host) || slices.ContainsFunc(called, isCalled) {
-			return nil
-		}
-	}
-	return fmt.Errorf("its certificate, of %s, is for %v %v, and it comes from %s: give the member a certificate with that address",
-		cert.Subject.CommonName, cert.IPAddresses, cert.DNSNames, host)
+func (c patientConn) Write(b []byte) (int, error) {
+	c.late.Reset(writeTimeout)
+	defer c.late.Stop()
+	return c.Conn.Write(b)
 }
 
 // serveFronts lets connections through.
 func (s *Server) serveFronts() {
-	for _, f := range []*front{s.clients, s.peers} {
-		if f != nil {
-			f.carries.Go(f.serve)
-		}
+	s.clients.carries.Go(s.clients.serve)
+	if s.peers != nil {
+		s.peers.serve(etcdhttp.NewPeerHandler(s.etcd.GetLogger(), s.etcd.Server))
 	}
 }
 
+// closeFronts may be called more than once, and before there are any.
 func (s *Server) closeFronts() {
 	s.clients.close()
 	s.peers.close()
-	if s.dir != nil {
-		_ = s.dir.Close()
+	if s.socketDir != nil {
+		_ = s.socketDir.Close()
 	}
-	if s.sockets != "" {
-		_ = os.RemoveAll(s.sockets)
+	if s.tempDir != "" {
+		_ = os.RemoveAll(s.tempDir)
 	}
 }

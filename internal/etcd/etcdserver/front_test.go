@@ -74,6 +74,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	cfg := testConfig(t)
 	cfg.Member = etcdserver.Member{Name: "a", PeerAddr: freeAddress(t), Founds: true}
 	cfg.Counted = func(l net.Listener) net.Listener { return few{l, &room} }
+	cfg.CountedMembers = cfg.Counted
 	s := start(t, cfg)
 	// idle opens connections that say nothing, and returns those that are not closed.
 	idle := func(address string) (open []net.Conn) {
@@ -202,6 +203,59 @@ func TestWhoseConnectionsAreTaken(t *testing.T) {
 	}
 	if !taken(t, clients, caller(t, foreign)) || !taken(t, members, caller(t, files)) {
 		t.Error("with a file that cannot be used, those who were taken before are refused")
+	}
+}
+
+// While files are half written, or do not fit, the last ones that could be used are.
+func TestFilesThatCannotBeUsed(t *testing.T) {
+	issue := authority(t)
+	files, next := issue("node", "127.0.0.1"), issue("next", "127.0.0.1")
+	good, secrecy, log := make(map[string][]byte), caller(t, files), new(lockedLog)
+	for _, name := range []string{files.Cert, files.Key, next.Key} {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		good[name] = b
+	}
+	cfg := testConfig(t)
+	cfg.TLS, cfg.Logger = etcdserver.TLS{CA: files.CA, Cert: files.Cert, Key: files.Key}, zerolog.New(log)
+	cfg.Member = etcdserver.Member{Name: "a", PeerAddr: freeAddress(t), Founds: true}
+	s := start(t, cfg)
+	for what, f := range map[string]struct {
+		name string
+		b    []byte
+	}{
+		"half a key": {files.Key, good[files.Key][:100]}, "half a certificate": {files.Cert, good[files.Cert][:100]}, "another key": {files.Key, good[next.Key]},
+	} {
+		if err := os.WriteFile(f.name, f.b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, address := range []string{strings.TrimPrefix(s.Endpoints()[0], "https://"), cfg.Member.PeerAddr} {
+			if !taken(t, address, secrecy) {
+				t.Errorf("%s: a connection to %s is refused", what, address)
+			}
+		}
+		if err := os.WriteFile(f.name, good[f.name], 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	log.until(t, "cannot be used")
+}
+
+// A caller that says no more is answered.
+func TestAnswerToOneThatSaysNoMore(t *testing.T) {
+	s := start(t, testConfig(t))
+	c, err := net.Dial("tcp", s.Endpoints()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err = io.WriteString(c, "GET /version HTTP/1.0\r\n\r\n"); err == nil {
+		err = c.(*net.TCPConn).CloseWrite()
+	}
+	if answer, err2 := io.ReadAll(c); err != nil || err2 != nil || !strings.Contains(string(answer), "etcdserver") {
+		t.Errorf("got %q, %v, %v; want the version", answer, err, err2)
 	}
 }
 

@@ -30,10 +30,11 @@ type Server struct {
 
 	// registered yields etcd's gRPC server when the member is ready and about
 	// to accept clients.
-	registered     chan *grpc.Server
-	clients, peers *front
-	dir            *os.File // leads to the directory of sockets, if its path is long; else nil
-	sockets        string   // directory to remove; empty for none
+	registered chan *grpc.Server
+	clients    *front
+	peers      *peerPort // nil for a lone server
+	socketDir  *os.File  // leads to the directory of the socket, if its path is long; else nil
+	tempDir    string    // has the socket, and is to be removed; empty for none
 
 	closing   chan struct{}
 	closeOnce func() error

@@ -1,0 +1,110 @@
+package etcdserver
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"log" //nolint:depguard // http.Server takes no other kind of logger
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/rafthttp"
+)
+
+// memberIdle is how long a member's connection may wait for its next request.
+const memberIdle = 10 * time.Second
+
+// A peerPort serves the other members in the place of etcd: with etcd's own handler, but for
+// as many connections as it is given room for.
+type peerPort struct {
+	listener net.Listener
+	server   *http.Server
+	serving  sync.WaitGroup
+}
+
+func (s *Server) listenForMembers(said zerolog.Logger) (*peerPort, error) {
+	secrecy, err := s.TLS.forCallers(true, said)
+	if err != nil {
+		return nil, err
+	}
+	l, err := listenAt(s.Member.PeerAddr, s.CountedMembers)
+	if err != nil {
+		return nil, err
+	}
+	return newPeerPort(l, secrecy, said), nil
+}
+
+func newPeerPort(l net.Listener, secrecy *tls.Config, said zerolog.Logger) *peerPort {
+	l = patientListener{l}
+	if secrecy != nil {
+		l = tls.NewListener(l, secrecy)
+	}
+	return &peerPort{listener: l, server: &http.Server{
+		ReadHeaderTimeout: handshakeTimeout, // that of TLS, too
+		IdleTimeout:       memberIdle,
+		ErrorLog:          log.New(warnings{said}, "", 0),
+		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
+	}}
+}
+
+// serve lets connections through to a handler. There is no limit on how long a request takes, as
+// a snapshot of the whole database is one, but on each wait for more of it.
+func (p *peerPort) serve(h http.Handler) {
+	p.server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := r.Context().Value(connKey{}).(net.Conn)
+		late := time.AfterFunc(rafthttp.ConnReadTimeout, func() { _ = c.Close() })
+		late.Stop()
+		r.Body = patientBody{r.Body, late}
+		h.ServeHTTP(w, r)
+	})
+	p.serving.Go(func() { _ = p.server.Serve(p.listener) })
+}
+
+// close ends the port and all its connections. It may be called more than once, and on none.
+func (p *peerPort) close() {
+	if p == nil {
+		return
+	}
+	_ = p.server.Close()
+	_ = p.listener.Close()
+	p.serving.Wait()
+}
+
+// connKey is the key of a connection in the contexts of its requests.
+type connKey struct{}
+
+// A patientBody ends its connection when the other end sends nothing for ConnReadTimeout, as etcd
+// does.
+type patientBody struct {
+	io.ReadCloser
+	late *time.Timer
+}
+
+func (b patientBody) Read(p []byte) (int, error) {
+	b.late.Reset(rafthttp.ConnReadTimeout)
+	defer b.late.Stop()
+	return b.ReadCloser.Read(p)
+}
+
+// A patientListener accepts patient connections.
+type patientListener struct{ net.Listener }
+
+func (l patientListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return patient(c), nil
+}
+
+// warnings writes what an HTTP server says of connections to a log.
+type warnings struct{ to zerolog.Logger }
+
+func (w warnings) Write(b []byte) (int, error) {
+	w.to.Warn().Str("cause", strings.TrimSpace(string(b))).Msg("a connection of a member of etcd to this one failed")
+	return len(b), nil
+}
