@@ -37,6 +37,32 @@ type clusterView struct {
 	scheme  string   // of other nodes' pages
 }
 
+// Preflight says what a handover to a node would meet, and what it would change.
+func (v clusterView) Preflight(n *pb.Node) string {
+	say := []string{n.GetNodeId() + " can take over"}
+	switch {
+	case !n.GetPromotable():
+		say[0] = n.GetNodeId() + " cannot take over: " + n.GetNotPromotableReason()
+	case n.GetLagEntries() == 0:
+		say[0] += ", and lacks nothing"
+	default:
+		say[0] += ", and is " + lag(n) + " behind"
+	}
+	if len(n.GetTakeoverChanges()) == 0 {
+		return say[0] + "; no setting would change."
+	}
+	return strings.Join(append(say, n.GetTakeoverChanges()...), "; ") + "."
+}
+
+// lag is how far a node is behind the journal.
+func lag(n *pb.Node) string {
+	text := countText(n.GetLagEntries()) + " commits"
+	if ms := n.GetLagMs(); ms > 0 {
+		text += ", " + lasted(time.Duration(ms)*time.Millisecond)
+	}
+	return text
+}
+
 // Page is this page of another node.
 func (v clusterView) Page(address string) string { return v.scheme + address + "/console/cluster" }
 
