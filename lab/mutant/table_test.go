@@ -58,5 +58,6 @@ func testControls() []testControl {
 		{"internal/etcd/etcdserver", "^TestCopyOfAMember$", "copied-member"},
 		{"internal/etcd/etcdserver", "^TestConnectionsAreBounded$", "etcd-connections"},
 		{"internal/etcd/etcdserver", "^TestWhoseConnectionsAreTaken$", "members-addresses"},
+		{"internal/app", "^TestViewerGivesNoOrder$", "viewer-orders"},
 	}
 }

@@ -33,7 +33,7 @@ type clusterView struct {
 	Members []Member
 	Targets []string // standbys that could take over
 	Term    uint64   // in which this node serves and could hand over; else 0
-	Orders  string   // where orders go
+	Orders  string   // where orders go; empty if the caller may give none
 	scheme  string   // of other nodes' pages
 }
 
@@ -68,7 +68,10 @@ func (v clusterView) Page(address string) string { return v.scheme + address + "
 
 func (c *console) cluster(r *http.Request) (any, error) {
 	status, err := c.status.get(r.Context(), c.Now, c.Node.Status)
-	v := clusterView{StatusResponse: status, Self: c.Brief().NodeID, Orders: httpapi.AdminPath, scheme: scheme(r)}
+	v := clusterView{StatusResponse: status, Self: c.Brief().NodeID, scheme: scheme(r)}
+	if httpapi.MayOrder(r.Context()) {
+		v.Orders = httpapi.AdminPath
+	}
 	if m, err := c.Gate.Master(); err == nil && status.GetJournal() != nil {
 		v.Term = uint64(m.Term)
 	}
