@@ -19,6 +19,10 @@ import (
 // agreeEvery is how often a standby compares its settings with the primary's.
 const agreeEvery = 2 * time.Second
 
+// maxChanges and maxValue bound what a status says of each node's settings: so many
+// settings, and so many bytes of a value.
+const maxChanges, maxValue = 8, 64
+
 // shared writes the settings that should be alike on all nodes.
 func shared(cfg config.Config) string {
 	text, err := json.Marshal(cfg.Shared())
@@ -31,29 +35,85 @@ func shared(cfg config.Config) string {
 // disagreements returns the settings that a takeover by this node would change, and false
 // if they are not known. A primary agrees with itself.
 func disagreements(s promote.Status, nodes []promote.NodeInfo) (differ []string, known bool) {
-	of := func(n promote.NodeInfo) (values map[string]string) {
-		_ = json.Unmarshal([]byte(n.Settings), &values) // a node of an older version says nothing
-		return values
-	}
 	if s.Self.ID == s.Leader.NodeID {
 		return nil, true
 	}
-	primary := slices.IndexFunc(nodes, func(n promote.NodeInfo) bool { return n.ID == s.Leader.NodeID })
-	if primary < 0 || of(nodes[primary]) == nil {
+	list, known := differences(s.Self, primaryOf(s, nodes))
+	for _, d := range list {
+		differ = append(differ, fmt.Sprintf("%s is %s here, %s there", d.name, d.own, d.primary))
+	}
+	return differ, known
+}
+
+// primaryOf returns the primary as it has registered itself; without an id if none is known.
+func primaryOf(s promote.Status, nodes []promote.NodeInfo) promote.NodeInfo {
+	if s.Self.ID == s.Leader.NodeID {
+		return s.Self
+	}
+	if i := slices.IndexFunc(nodes, func(n promote.NodeInfo) bool { return n.ID == s.Leader.NodeID }); i >= 0 {
+		return nodes[i]
+	}
+	return promote.NodeInfo{}
+}
+
+// A difference is a setting that a node has otherwise than the primary.
+type difference struct{ name, own, primary string }
+
+// differences compares the settings of two nodes that should be alike, in the order of their
+// names. They are not known of a node of an older version.
+func differences(n, primary promote.NodeInfo) (list []difference, known bool) {
+	var own, theirs map[string]string
+	_ = json.Unmarshal([]byte(n.Settings), &own)
+	_ = json.Unmarshal([]byte(primary.Settings), &theirs)
+	if own == nil || theirs == nil {
 		return nil, false
 	}
-	mine, theirs := of(s.Self), of(nodes[primary])
-	for _, name := range slices.Sorted(maps.Keys(mine)) {
-		if mine[name] != theirs[name] {
-			differ = append(differ, fmt.Sprintf("%s is %s here, %s there", name, mine[name], cmp.Or(theirs[name], "the default")))
+	names := slices.Sorted(maps.Keys(own))
+	names = slices.AppendSeq(names, maps.Keys(theirs))
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if d := (difference{name, valueOf(own, name), valueOf(theirs, name)}); d.own != d.primary {
+			list = append(list, d)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(theirs)) {
-		if _, both := mine[name]; !both {
-			differ = append(differ, fmt.Sprintf("%s is the default here, %s there", name, theirs[name]))
-		}
+	return list, true
+}
+
+// valueOf returns a value for people.
+func valueOf(values map[string]string, name string) string {
+	value, given := values[name]
+	if !given {
+		return "the default"
 	}
-	return differ, true
+	return cmp.Or(value, "empty")
+}
+
+// takeoverChanges says what would change if a node became the primary: at most maxChanges
+// settings and a line for the rest, each value at most maxValue bytes.
+func takeoverChanges(n promote.NodeInfo, s promote.Status, nodes []promote.NodeInfo) (changes []string) {
+	primary := primaryOf(s, nodes)
+	if primary.ID == "" || primary.ID == n.ID {
+		return nil
+	}
+	list, known := differences(n, primary)
+	if !known {
+		return []string{"whether settings would change is not known"}
+	}
+	for i, d := range list {
+		if i == maxChanges {
+			return append(changes, fmt.Sprintf("%d more settings would change", len(list)-i))
+		}
+		changes = append(changes, fmt.Sprintf("%s would change from %s to %s", d.name, shortened(d.primary), shortened(d.own)))
+	}
+	return changes
+}
+
+// shortened cuts a long value.
+func shortened(value string) string {
+	if len(value) <= maxValue {
+		return value
+	}
+	return strings.ToValidUTF8(value[:maxValue], "") + "…"
 }
 
 // settingWarnings says which settings a takeover by this node would change.

@@ -1,13 +1,16 @@
 package app
 
 import (
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/internal/config"
+	"github.com/understudy-store/understudy/promote"
 )
 
 // One line says that settings differ, and one that they do no more: here since the
@@ -33,6 +36,12 @@ func TestDifferingSettingsAreLoggedOnce(t *testing.T) {
 	shown.want("/metrics", http.StatusOK, "\nunderstudy_settings_differ 1\n")
 	b.promotable()
 	a.knows(1)
+	const change = "default_kv_lease_ttl would change from 1s to 2s"
+	for _, n := range []*member{a, b} { // the primary above all, where a handover is ordered
+		at := &httpNode{App: n.App, t: t, http: shown.http}
+		at.becomes("/console/cluster", http.StatusOK, `<span class="good">yes</span>; <b>`+change+`</b>`)
+	}
+	(&httpNode{App: a.App, t: t, http: shown.http}).becomes("/console/cluster", http.StatusOK, "and make b the primary? b can take over, ")
 	a.end()
 	b.serves()
 	says(agree)
@@ -44,5 +53,42 @@ func TestDifferingSettingsAreLoggedOnce(t *testing.T) {
 	}
 	if strings.Contains(a.log.String(), "settings of this node") {
 		t.Errorf("the primary compares its settings with its own: %s", a.log)
+	}
+}
+
+// A status says of each node, on every node, what would change if it became the primary. It
+// bounds how much.
+func TestTakeoverChanges(t *testing.T) {
+	many := `{"x":"` + strings.Repeat("é", 100) + `"`
+	for i := range 20 {
+		many += fmt.Sprintf(`,"y%02d":"1"`, i)
+	}
+	for name, row := range map[string]struct {
+		own, primary string
+		want         []string
+	}{
+		"alike":       {`{"x":"1"}`, `{"x":"1"}`, nil},
+		"differ":      {`{"x":"1","y":"2"}`, `{"x":"3","z":""}`, []string{"x would change from 3 to 1", "y would change from the default to 2", "z would change from empty to the default"}},
+		"not known":   {"", `{}`, []string{"whether settings would change is not known"}},
+		"older nodes": {`{}`, "", []string{"whether settings would change is not known"}},
+		"many": {many + "}", `{}`, []string{
+			"x would change from the default to " + strings.Repeat("é", 32) + "…", "y00 would change from the default to 1", "y01 would change from the default to 1",
+			"y02 would change from the default to 1", "y03 would change from the default to 1", "y04 would change from the default to 1", "y05 would change from the default to 1",
+			"y06 would change from the default to 1", "13 more settings would change",
+		}},
+	} {
+		a, b, c := promote.NodeInfo{ID: "a", Settings: row.primary}, promote.NodeInfo{ID: "b", Settings: row.own}, promote.NodeInfo{ID: "c"}
+		for _, self := range []promote.NodeInfo{a, b, c} {
+			s := promote.Status{Self: self, Leader: promote.Leader{NodeID: "a"}}
+			if got := takeoverChanges(b, s, []promote.NodeInfo{a, b, c}); !slices.Equal(got, row.want) {
+				t.Errorf("%s: %s says of b %q, want %q", name, self.ID, got, row.want)
+			}
+			if got := takeoverChanges(a, s, []promote.NodeInfo{a, b, c}); got != nil {
+				t.Errorf("%s: %s says of the primary %q, want nothing", name, self.ID, got)
+			}
+		}
+		if got := takeoverChanges(b, promote.Status{Self: b}, []promote.NodeInfo{b}); got != nil {
+			t.Errorf("%s: without a primary: got %q, want nothing", name, got)
+		}
 	}
 }

@@ -72,6 +72,7 @@ func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
 	}
 	st := &pb.StatusResponse{Node: nodeMessage(s.Self), State: stateMessage(at, stats), Journal: n.journalMessage(head, s, v)}
 	st.State.StartedEmpty = s.Empty
+	st.Node.TakeoverChanges = takeoverChanges(s.Self, s, v.nodes)
 	if s.Obstacle != nil {
 		st.NotServingReason, st.NotServingHelp = s.Obstacle.Reason, s.Obstacle.Help
 	}
@@ -83,7 +84,9 @@ func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
 		if other.ID == n.ID { // its current status, not the registered one
 			other = s.Self
 		}
-		st.Nodes = append(st.Nodes, nodeMessage(other))
+		m := nodeMessage(other)
+		m.TakeoverChanges = takeoverChanges(other, s, v.nodes)
+		st.Nodes = append(st.Nodes, m)
 	}
 	if s.Founded != "" {
 		st.Notes = append(st.Notes, s.Founded)

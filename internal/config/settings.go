@@ -270,9 +270,9 @@ func securitySections(c *Config) []Section {
 				"empty: those of the system for nodes, and callers need none"},
 			{"tls-required", "true", understudy, boolean(&s.Required), "with tls-cert, refuse what is not TLS; " +
 				"false takes gRPC with and without it, serves HTTP without it, and calls other nodes without it if they do not speak it: for the time of a change"},
-			{"roles", "false", understudy, boolean(&s.Roles), "callers need a role: client, operator or node, which the organizational unit of their " +
+			{"roles", "false", understudy, boolean(&s.Roles), "callers need a role: client, viewer, operator or node, which the organizational unit of their " +
 				"certificate names, or a token; needs tls-ca"},
-			{"roles-tokens", "", understudy, file(&s.Tokens), "file of tokens, one a line: operator NAME TOKEN, or client NAME TOKEN CLIENT-ID; callers of gRPC need no certificate then; " +
+			{"roles-tokens", "", understudy, file(&s.Tokens), "file of tokens, one a line: operator NAME TOKEN, viewer NAME TOKEN, or client NAME TOKEN CLIENT-ID; callers of gRPC need no certificate then; " +
 				"read again when it changes"},
 			{"roles-client-regex", "false", understudy, boolean(&s.ClientRegex), "with roles, clients may call RemoveByRegex too, which removes objects of others as operators do"},
 			{"http-hosts", "", understudy, hosts(&s.HTTPHosts), "names under which HTTP is reached, besides localhost and IP addresses; other names are refused, " +

@@ -98,11 +98,11 @@ func (f *Flags) certsCommand() *cobra.Command {
 	hosts, clientID, valid := []string{}, "", time.Duration(0)
 	cmd := &cobra.Command{
 		Use:   "init DIR",
-		Short: "Make an authority, and certificates for a node, an operator and a client",
+		Short: "Make an authority, and certificates for a node, an operator, a viewer and a client",
 		Long: `Makes DIR with an authority (ca.crt, ca.key), unless it is there, and certificates of
-it: node.crt for --tls-cert of masters and standbys, operator.crt for masterctl, and
-client.crt for a client of the id --client-id. Each has its key beside it. Run again, it
-replaces the certificates and keeps the authority; nodes read them by themselves. Where
+it: node.crt for --tls-cert of masters and standbys, operator.crt for masterctl,
+viewer.crt for who only looks, and client.crt for a client of the id --client-id. Each
+has its key beside it. Run again, it replaces the certificates and keeps the authority; nodes read them by themselves. Where
 one file of the authority is missing it makes nothing.
 
 The key of the authority is in a file without a password: this is for trials. In
@@ -124,6 +124,7 @@ production, let your own authority issue certificates with the same subjects.`,
 			for _, s := range []certs.Subject{
 				{Name: "node", Role: "node", Hosts: append([]string{"localhost", "127.0.0.1"}, hosts...)},
 				{Name: "operator", Role: "operator"},
+				{Name: "viewer", Role: "viewer"},
 				{Name: "client", Role: "client", ClientID: id},
 			} {
 				s.Until = valid

@@ -57,6 +57,53 @@ func TestDoctorOverTLS(t *testing.T) {
 	}
 }
 
+// A viewer may run the commands that only look, by certificate and by token. Orders name the
+// role that they need.
+func TestCommandsOfAViewer(t *testing.T) {
+	dir, node, _ := trial(t)
+	for name, text := range map[string]string{"tokens": "viewer board " + strings.Repeat("t", 32), "token": strings.Repeat("t", 32)} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := &cluster{t: t, dir: t.TempDir()}
+	a := c.start("a", append([]string{
+		"__master", "--data-dir=" + c.dir + "/state", "--etcd-listen=127.0.0.1:0", "--node-id=a", "--roles", "--roles-tokens=" + dir + "/tokens", "--enable_multi_tenants",
+		"--rpc_address=127.0.0.1", "--rpc_port=0", "--metrics_port=0", "--log-format=json",
+	}, node...)...)
+	at := []string{"--address=" + a.RPC, "--tls-ca=" + dir + "/ca.crt"}
+	for name, flags := range map[string][]string{
+		"viewer": slices.Concat(at, []string{"--tls-cert=" + dir + "/viewer.crt", "--tls-key=" + dir + "/viewer.key"}),
+		"board":  slices.Concat(at, []string{"--token-file=" + dir + "/token"}),
+	} {
+		clitest.Eventually(t, "a serves", func() bool {
+			s, _ := statusBy(t, "a", flags...)
+			return s.Leader != nil
+		})
+		for _, command := range []string{
+			"history", "events", "segments", "clients", "keys", "leases", "ranges", "digest", "drain list", "quota list",
+		} {
+			run(t, append(strings.Fields(command), flags...)...).Want(t, cli.StatusOK)
+		}
+		run(t, append([]string{"explain", "k"}, flags...)...).Want(t, cli.StatusFailed, "OBJECT_NOT_FOUND")
+		for _, command := range []string{"doctor", "top --count=1"} { // they warn that there is no standby
+			if o := run(t, append(strings.Fields(command), flags...)...); !strings.Contains(o.Out, "no standby could take over") || strings.Contains(o.Out+o.Err, "ILLEGAL_CLIENT") {
+				t.Errorf("%s of a viewer: got %s %s, want no refusal", command, o.Out, o.Err)
+			}
+		}
+		for order, needs := range map[string]string{
+			"handover": "Handover", "pause": "PauseTakeover", "resume": "PauseTakeover", "start-empty --yes": "StartEmpty", "refound --from=a": "Refound", "forget --yes b": "Forget",
+			"backup " + t.TempDir() + "/x": "Backup", "member remove --yes b": "RemoveMember", "quota set x 1GiB": "/api/v1/tenant_quotas",
+		} {
+			run(t, append(strings.Fields(order), flags...)...).Want(t, cli.StatusFailed,
+				"ILLEGAL_CLIENT (-601)", needs+" is for the role operator, and \""+name+"\" has viewer", "of an operator: --tls-cert")
+		}
+		for _, call := range []string{"get k", "rm-all --yes"} {
+			run(t, append(strings.Fields(call), flags...)...).Want(t, cli.StatusFailed, "is for the role client or operator, and \""+name+"\" has viewer")
+		}
+	}
+}
+
 // Who shows no token, or one that no node knows, learns that. A node that cannot be reached
 // makes no difference.
 func TestUnknownToken(t *testing.T) {
@@ -170,7 +217,7 @@ func TestCertsInit(t *testing.T) {
 	}
 	run(t, append(operator, "top", "--count=1", address)...).Want(t, 0, "A COMMIT")
 
-	for _, name := range []string{"ca", "node", "operator", "client"} {
+	for _, name := range []string{"ca", "node", "operator", "viewer", "client"} {
 		if info, err := os.Stat(dir + "/" + name + ".key"); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s.key: got %v, %v; want mode 0600", name, info.Mode(), err)
 		}

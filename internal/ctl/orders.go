@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,7 +28,8 @@ func (f *Flags) handoverCommand() *cobra.Command {
 		Use:   "handover",
 		Short: "Make a standby the primary, without waiting for a timeout",
 		Long: `Makes the primary hand over to a standby that could take over now: to the one that
-is named with --to, or to the one that is closest behind.`,
+is named with --to, or to the one that is closest behind. Settings that this changes
+are printed first.`,
 		Args: cli.NoArguments,
 		RunE: f.withNodes(func(ctx context.Context, cmd *cobra.Command, all nodes) error {
 			if cmd.Flags().Changed("to") && to == "" {
@@ -37,6 +39,7 @@ is named with --to, or to the one that is closest behind.`,
 			if primary == nil {
 				return errs.New(errs.NotLeader, "Handover", "no node serves, so none can hand over")
 			}
+			primary.preflight(cmd.ErrOrStderr(), to)
 			h, err := primary.admin.Handover(ctx, &pb.HandoverRequest{Term: primary.status.GetHeader().GetTerm(), TargetNodeId: to})
 			if err != nil {
 				return adminError(err)
@@ -50,6 +53,16 @@ is named with --to, or to the one that is closest behind.`,
 	cmd.Flags().StringVar(&to, "to", "", "node that takes over; none means the one closest behind")
 	completeFlag(cmd, "to", f.completeNodes)
 	return cmd
+}
+
+// preflight prints what a handover to a node, or without an id to any that could take over,
+// would change.
+func (n *node) preflight(w io.Writer, to string) {
+	for _, other := range n.status.GetNodes() {
+		if changes := other.GetTakeoverChanges(); len(changes) > 0 && (other.GetNodeId() == to || to == "" && other.GetPromotable()) {
+			fmt.Fprintf(w, "if %s takes over: %s\n", cli.Printable(other.GetNodeId()), cli.Printable(strings.Join(changes, "; ")))
+		}
+	}
 }
 
 type startEmptyResult struct {

@@ -59,31 +59,32 @@ type remarkResult struct {
 // A nodeResult is the status of a node. For a node that did not answer it has only the
 // address and an error.
 type nodeResult struct {
-	NodeID        string `json:"node_id,omitempty"`
-	Address       string `json:"address"`
-	HTTPAddress   string `json:"http_address,omitempty"`
-	Version       string `json:"version,omitempty"`
-	Role          string `json:"role,omitempty"`
-	Term          uint64 `json:"term"`
-	Sequence      uint64 `json:"sequence"`
-	Digest        string `json:"digest,omitempty"` // of the state at the sequence
-	LagEntries    uint64 `json:"lag_entries"`
-	LagMillis     uint64 `json:"lag_ms"`
-	Promotable    bool   `json:"promotable"`
-	NotPromotable string `json:"not_promotable_reason,omitempty"`
-	Blocked       string `json:"takeover_blocked_reason,omitempty"`
-	StartedEmpty  bool   `json:"started_empty,omitempty"`
-	Objects       uint64 `json:"objects"`
-	Segments      uint64 `json:"segments"`
-	Capacity      uint64 `json:"capacity_bytes"`
-	Used          uint64 `json:"used_bytes"`
-	Quarantined   uint64 `json:"quarantined_bytes"`
-	Committed     uint64 `json:"committed_sequence,omitempty"` // newest in the journal, as far as the node knows
-	EtcdBytes     uint64 `json:"etcd_bytes,omitempty"`
-	EtcdQuota     uint64 `json:"etcd_quota_bytes,omitempty"`
-	SnapshotLoads uint64 `json:"snapshot_loads"`
-	Error         string `json:"error,omitempty"`
-	answered      bool   // by somebody, if there is an error
+	NodeID        string   `json:"node_id,omitempty"`
+	Address       string   `json:"address"`
+	HTTPAddress   string   `json:"http_address,omitempty"`
+	Version       string   `json:"version,omitempty"`
+	Role          string   `json:"role,omitempty"`
+	Term          uint64   `json:"term"`
+	Sequence      uint64   `json:"sequence"`
+	Digest        string   `json:"digest,omitempty"` // of the state at the sequence
+	LagEntries    uint64   `json:"lag_entries"`
+	LagMillis     uint64   `json:"lag_ms"`
+	Promotable    bool     `json:"promotable"`
+	NotPromotable string   `json:"not_promotable_reason,omitempty"`
+	Blocked       string   `json:"takeover_blocked_reason,omitempty"`
+	Changes       []string `json:"takeover_changes,omitempty"` // settings that would change if it became the primary
+	StartedEmpty  bool     `json:"started_empty,omitempty"`
+	Objects       uint64   `json:"objects"`
+	Segments      uint64   `json:"segments"`
+	Capacity      uint64   `json:"capacity_bytes"`
+	Used          uint64   `json:"used_bytes"`
+	Quarantined   uint64   `json:"quarantined_bytes"`
+	Committed     uint64   `json:"committed_sequence,omitempty"` // newest in the journal, as far as the node knows
+	EtcdBytes     uint64   `json:"etcd_bytes,omitempty"`
+	EtcdQuota     uint64   `json:"etcd_quota_bytes,omitempty"`
+	SnapshotLoads uint64   `json:"snapshot_loads"`
+	Error         string   `json:"error,omitempty"`
+	answered      bool     // by somebody, if there is an error
 }
 
 func (f *Flags) statusCommand() *cobra.Command {
@@ -190,7 +191,7 @@ func nodeOf(n *node) nodeResult {
 		NodeID: n.id, Address: self.GetRpcAddress(), HTTPAddress: self.GetHttpAddress(), Version: self.GetVersion(),
 		Role: roleName(self.GetRole()), Term: n.status.GetHeader().GetTerm(), Sequence: state.GetSequence(), Digest: state.GetDigest(),
 		LagEntries: self.GetLagEntries(), LagMillis: self.GetLagMs(),
-		Promotable: self.GetPromotable(), NotPromotable: self.GetNotPromotableReason(), Blocked: n.status.GetTakeoverBlockedReason(), StartedEmpty: state.GetStartedEmpty(),
+		Promotable: self.GetPromotable(), NotPromotable: self.GetNotPromotableReason(), Blocked: n.status.GetTakeoverBlockedReason(), Changes: self.GetTakeoverChanges(), StartedEmpty: state.GetStartedEmpty(),
 		Objects: state.GetObjects(), Segments: state.GetSegments(), Capacity: state.GetCapacityBytes(), Used: state.GetUsedBytes(),
 		Quarantined: state.GetQuarantinedBytes(), Committed: journal.GetCommittedSequence(),
 		EtcdBytes: journal.GetEtcdBytes(), EtcdQuota: journal.GetEtcdQuotaBytes(), SnapshotLoads: journal.GetSnapshotLoads(),
@@ -213,6 +214,7 @@ func statusTable(w io.Writer, s *statusResult) {
 			continue
 		}
 		takeover, colour := n.takeover()
+		takeover = strings.Join(append([]string{takeover}, n.Changes...), "; ")
 		t.Row(n.NodeID, n.Role, fmt.Sprint(n.Term), fmt.Sprint(n.Sequence), n.lag(), cli.Count(n.Objects), n.used(), cli.SizeText(n.Quarantined), n.Digest, n.Address, n.Version, takeover)
 		t.Paint(11, colour)
 	}

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -29,10 +30,24 @@ func roleFor(r *http.Request) access.Roles {
 	switch r.URL.Path {
 	case "/metrics", "/metrics/summary", "/health", "/role", "/ha_status", "/leader", "/readyz", "/node", "/kv_events/status", "/openapi.json":
 		return access.Nobody // no keys; of names those of nodes, and of segments and tenants in metrics
-	case "/query_key", "/batch_query_keys":
+	case "/query_key", "/batch_query_keys": // of clients; one grants a lease
 		return access.Client | access.Operator
+	case "/", "/get_all_segments", "/get_segments_detail", "/query_segment", "/api/v1/segments/status", "/api/v1/drain_jobs/query", "/api/v1/tenant_quotas":
+		return access.Viewer | access.Operator
 	}
-	return access.Operator
+	if strings.HasPrefix(r.URL.Path, "/console/") {
+		return access.Viewer | access.Operator
+	}
+	return access.Operator // profiles, and lists of all keys
+}
+
+type callerKey struct{}
+
+// MayOrder reports whether the caller of a request may give orders: an operator, or without
+// roles anybody. It is for what a page offers; each order is judged by itself.
+func MayOrder(ctx context.Context) bool {
+	who, known := ctx.Value(callerKey{}).(access.Identity)
+	return !known || who.Role&access.Operator != 0
 }
 
 // guarded refuses requests under foreign names, and those whose callers lack a role, and
@@ -56,6 +71,9 @@ func (a API) guarded(next http.Handler) http.Handler {
 			a.audit(refusals, r, who, "a call was refused", errs.KindOf(err).String(), nil)
 			writeText(w, http.StatusForbidden, err.Error())
 			return
+		}
+		if a.Callers != nil {
+			r = r.WithContext(context.WithValue(r.Context(), callerKey{}, who))
 		}
 		if r.Method == http.MethodGet || r.Method == http.MethodHead {
 			next.ServeHTTP(w, r)

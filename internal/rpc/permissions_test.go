@@ -1,7 +1,13 @@
 package rpc
 
 import (
+	"path"
+	"strings"
 	"testing"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
 
 	"github.com/understudy-store/understudy/internal/security/access"
 	"github.com/understudy-store/understudy/internal/service"
@@ -24,5 +30,21 @@ func TestPermissions(t *testing.T) {
 	}
 	for method := range all {
 		t.Errorf("%s has a permission, and is no call", method)
+	}
+}
+
+// A viewer may make the calls of AdminService that are without side effects by their protos,
+// and no other call. So a new call is decided with its idempotency_level.
+func TestViewersPermissions(t *testing.T) {
+	wholeState := pb.AdminService_Backup_FullMethodName
+	admin := pb.File_understudy_v1_admin_proto.Services().ByName("AdminService").Methods()
+	for method, p := range permissions() {
+		want := false
+		if strings.HasPrefix(method, "/"+pb.AdminService_ServiceDesc.ServiceName+"/") {
+			want = harmless(admin.ByName(protoreflect.Name(path.Base(method)))) && method != wholeState
+		}
+		if got := p.roles&access.Viewer != 0; got != want || got && p.order {
+			t.Errorf("%s: a viewer may make it: %v, want %v, and no order", method, got, want)
+		}
 	}
 }

@@ -30,11 +30,14 @@ type permission struct {
 	order bool // it is logged, with who gave it
 }
 
-// permissions has every call. One that it lacks is refused.
+// permissions has every call. One that it lacks is refused. A viewer may make the calls of
+// AdminService that change nothing, but Backup: that hands out the whole state, and keeps
+// an operator's backup of the same node waiting.
 func permissions() map[string]permission {
+	const readers = access.Viewer | access.Operator
 	all := map[string]permission{
 		pb.AdminService_Status_FullMethodName:        {roles: access.All},
-		pb.AdminService_Digest_FullMethodName:        {roles: access.Operator | access.Node},
+		pb.AdminService_Digest_FullMethodName:        {roles: readers | access.Node},
 		pb.AdminService_Handover_FullMethodName:      {roles: access.Operator, order: true},
 		pb.AdminService_StartEmpty_FullMethodName:    {roles: access.Operator, order: true},
 		pb.AdminService_Refound_FullMethodName:       {roles: access.Operator, order: true},
@@ -43,14 +46,14 @@ func permissions() map[string]permission {
 		pb.AdminService_AddMember_FullMethodName:     {roles: access.Node, order: true},
 		pb.AdminService_RemoveMember_FullMethodName:  {roles: access.Operator, order: true},
 		pb.AdminService_PauseTakeover_FullMethodName: {roles: access.Operator, order: true},
-		pb.AdminService_History_FullMethodName:       {roles: access.Operator},
-		pb.AdminService_Events_FullMethodName:        {roles: access.Operator},
-		pb.AdminService_ListSegments_FullMethodName:  {roles: access.Operator},
-		pb.AdminService_ListKeys_FullMethodName:      {roles: access.Operator},
-		pb.AdminService_QueryKey_FullMethodName:      {roles: access.Operator},
-		pb.AdminService_DumpRanges_FullMethodName:    {roles: access.Operator},
-		pb.AdminService_ListClients_FullMethodName:   {roles: access.Operator},
-		pb.AdminService_ListDrainJobs_FullMethodName: {roles: access.Operator},
+		pb.AdminService_History_FullMethodName:       {roles: readers},
+		pb.AdminService_Events_FullMethodName:        {roles: readers},
+		pb.AdminService_ListSegments_FullMethodName:  {roles: readers},
+		pb.AdminService_ListKeys_FullMethodName:      {roles: readers},
+		pb.AdminService_QueryKey_FullMethodName:      {roles: readers},
+		pb.AdminService_DumpRanges_FullMethodName:    {roles: readers},
+		pb.AdminService_ListClients_FullMethodName:   {roles: readers},
+		pb.AdminService_ListDrainJobs_FullMethodName: {roles: readers},
 
 		pb.SnapshotService_StreamSnapshot_FullMethodName: {roles: access.Node, order: true},
 

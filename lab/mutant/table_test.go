@@ -59,5 +59,6 @@ func testControls() []testControl {
 		{"internal/etcd/etcdserver", "^TestConnectionsAreBounded$", "etcd-connections"},
 		{"internal/etcd/etcdserver", "^TestWhoseConnectionsAreTaken$", "members-addresses"},
 		{"internal/app", "^TestLooksAreShared$", "status-looks"},
+		{"internal/app", "^TestViewerGivesNoOrder$", "viewer-orders"},
 	}
 }

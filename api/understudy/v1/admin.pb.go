@@ -424,9 +424,13 @@ type Node struct {
 	// Why it could not, for people; empty if it could.
 	NotPromotableReason string `protobuf:"bytes,10,opt,name=not_promotable_reason,json=notPromotableReason,proto3" json:"not_promotable_reason,omitempty"`
 	// Formats of journal records and snapshots that it reads.
-	Formats       []uint32 `protobuf:"varint,11,rep,packed,name=formats,proto3" json:"formats,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Formats []uint32 `protobuf:"varint,11,rep,packed,name=formats,proto3" json:"formats,omitempty"`
+	// What would change if it became the primary, in plain English: the settings that
+	// it has otherwise than the primary, at most 8 and a line for the rest. Empty if none
+	// would, for the primary, and while no primary is known.
+	TakeoverChanges []string `protobuf:"bytes,12,rep,name=takeover_changes,json=takeoverChanges,proto3" json:"takeover_changes,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Node) Reset() {
@@ -532,6 +536,13 @@ func (x *Node) GetNotPromotableReason() string {
 func (x *Node) GetFormats() []uint32 {
 	if x != nil {
 		return x.Formats
+	}
+	return nil
+}
+
+func (x *Node) GetTakeoverChanges() []string {
+	if x != nil {
+		return x.TakeoverChanges
 	}
 	return nil
 }
@@ -3591,7 +3602,7 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\x10not_serving_help\x18\n" +
 	" \x01(\tR\x0enotServingHelp\x12\x14\n" +
 	"\x05notes\x18\v \x03(\tR\x05notes\x126\n" +
-	"\x17takeover_blocked_reason\x18\f \x01(\tR\x15takeoverBlockedReason\"\xf7\x02\n" +
+	"\x17takeover_blocked_reason\x18\f \x01(\tR\x15takeoverBlockedReason\"\xa2\x03\n" +
 	"\x04Node\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12'\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x13.understudy.v1.RoleR\x04role\x12\x1f\n" +
@@ -3608,7 +3619,8 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"promotable\x122\n" +
 	"\x15not_promotable_reason\x18\n" +
 	" \x01(\tR\x13notPromotableReason\x12\x18\n" +
-	"\aformats\x18\v \x03(\rR\aformats\"\xe5\x02\n" +
+	"\aformats\x18\v \x03(\rR\aformats\x12)\n" +
+	"\x10takeover_changes\x18\f \x03(\tR\x0ftakeoverChanges\"\xe5\x02\n" +
 	"\vStateStatus\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12&\n" +

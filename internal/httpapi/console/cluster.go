@@ -33,8 +33,34 @@ type clusterView struct {
 	Members []Member
 	Targets []string // standbys that could take over
 	Term    uint64   // in which this node serves and could hand over; else 0
-	Orders  string   // where orders go
+	Orders  string   // where orders go; empty if the caller may give none
 	scheme  string   // of other nodes' pages
+}
+
+// Preflight says what a handover to a node would meet, and what it would change.
+func (v clusterView) Preflight(n *pb.Node) string {
+	say := []string{n.GetNodeId() + " can take over"}
+	switch {
+	case !n.GetPromotable():
+		say[0] = n.GetNodeId() + " cannot take over: " + n.GetNotPromotableReason()
+	case n.GetLagEntries() == 0:
+		say[0] += ", and lacks nothing"
+	default:
+		say[0] += ", and is " + lag(n) + " behind"
+	}
+	if len(n.GetTakeoverChanges()) == 0 {
+		return say[0] + "; no setting would change."
+	}
+	return strings.Join(append(say, n.GetTakeoverChanges()...), "; ") + "."
+}
+
+// lag is how far a node is behind the journal.
+func lag(n *pb.Node) string {
+	text := countText(n.GetLagEntries()) + " commits"
+	if ms := n.GetLagMs(); ms > 0 {
+		text += ", " + lasted(time.Duration(ms)*time.Millisecond)
+	}
+	return text
 }
 
 // Page is this page of another node.
@@ -42,7 +68,10 @@ func (v clusterView) Page(address string) string { return v.scheme + address + "
 
 func (c *console) cluster(r *http.Request) (any, error) {
 	status, err := c.status.get(r.Context(), c.Now, c.Node.Status)
-	v := clusterView{StatusResponse: status, Self: c.Brief().NodeID, Orders: httpapi.AdminPath, scheme: scheme(r)}
+	v := clusterView{StatusResponse: status, Self: c.Brief().NodeID, scheme: scheme(r)}
+	if httpapi.MayOrder(r.Context()) {
+		v.Orders = httpapi.AdminPath
+	}
 	if m, err := c.Gate.Master(); err == nil && status.GetJournal() != nil {
 		v.Term = uint64(m.Term)
 	}

@@ -204,12 +204,12 @@ var formats = template.FuncMap{
 	"rfc3339": func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
 	"lasted":  lasted,
 	"role":    role,
+	"lag":     lag,
 	"float":   func(f float64) string { return fmt.Sprintf("%.2f", f) },
 	"minus":   func(a, b float64) string { return fmt.Sprintf("%.2f", max(0, a-b)) },
 	"bytes":   bytesText,
 	"count":   countText,
 	"percent": func(f float64) string { return fmt.Sprintf("%.1f %%", 100*f) },
-	"millis":  func(ms uint64) string { return lasted(time.Duration(ms) * time.Millisecond) },
 }
 
 // lasted writes a duration with as many digits as people need.

@@ -53,8 +53,9 @@ func TestCluster(t *testing.T) {
 		Journal: &pb.JournalStatus{CommittedSequence: 1234},
 		Nodes: []*pb.Node{
 			{NodeId: "a", Role: pb.Role_ROLE_PRIMARY, HttpAddress: "10.0.0.1:9003", AppliedSequence: 1234},
-			{NodeId: "b", Role: pb.Role_ROLE_STANDBY, LagEntries: 7, LagMs: 1500, Promotable: true},
+			{NodeId: "b", Role: pb.Role_ROLE_STANDBY, LagEntries: 7, LagMs: 1500, Promotable: true, TakeoverChanges: []string{"x would change from 5s to 10s", "y would change from 1 to 2"}},
 			{NodeId: "c", Role: pb.Role_ROLE_STANDBY, NotPromotableReason: "it waits for a snapshot"},
+			{NodeId: "d", Role: pb.Role_ROLE_STANDBY, Promotable: true},
 		},
 	}
 	r.Members = func(context.Context) []Member {
@@ -65,7 +66,7 @@ func TestCluster(t *testing.T) {
 	}
 	_, text := r.page("/console/cluster")
 	has(t, "cluster", text, "Warning: no standby could take over now", "Note: this term started empty",
-		"a primary 1,234 no serves", "b (this one) standby 0 7 commits, 1.5s yes", "c standby 0 no no : it waits for a snapshot",
+		"a primary 1,234 no serves", "b (this one) standby 0 7 commits, 1.5s yes ; x would change from 5s to 10s ; y would change from 1 to 2", "c standby 0 no no : it waits for a snapshot",
 		"masterctl handover --to b", "2 / 1,234", "1.0 MiB of 2.0 MiB",
 		"m1 http://10.0.0.1:2379 2ms 3.0 MiB of 4.0 MiB 1.0 MiB yes 3.7.3 NOSPACE", "http://10.0.0.2:2379 no answer: connection refused")
 	has(t, "cluster", r.get("/console/cluster").Body.String(), `href="http://10.0.0.1:9003/console/cluster"`)
@@ -77,9 +78,11 @@ func TestCluster(t *testing.T) {
 	r.Gate.Open(service.NewMaster(service.Master{Term: 2, Answers: func() bool { return true }}))
 	page := r.get("/console/cluster").Body.String()
 	has(t, "cluster of the primary", page, `action="/understudy.v1.AdminService/Handover"`,
-		`name="term" value="2"><input type="hidden" name="target_node_id" value="b"><button>Hand over to b</button>`, "would be refused")
-	if n := strings.Count(page, "<button>Hand over"); n != 1 {
-		t.Errorf("%d nodes are offered, want only b", n)
+		`name="term" value="2"><input type="hidden" name="target_node_id" value="b"><button>Hand over to b</button>`, "would be refused",
+		`data-order="End term 2, and make b the primary? b can take over, and is 7 commits, 1.5s behind; x would change from 5s to 10s; y would change from 1 to 2."`,
+		`data-order="End term 2, and make d the primary? d can take over, and lacks nothing; no setting would change."`)
+	if n := strings.Count(page, "<button>Hand over"); n != 2 {
+		t.Errorf("%d nodes are offered, want b and d", n)
 	}
 	r.status.Journal = nil
 	if _, text := r.page("/console/cluster"); strings.Contains(text, "handover") {

@@ -32,9 +32,10 @@ const (
 	Client   Roles = 1 << iota // hosts that put, read and lend memory, each under its own client id
 	Operator                   // people, and what acts for them
 	Node                       // the other nodes of the cluster
+	Viewer                     // people who look, and give no order
 
 	Nobody Roles = 0
-	All          = Client | Operator | Node
+	All          = Client | Viewer | Operator | Node
 )
 
 // String names the roles, as certificates and token files do.
@@ -43,7 +44,7 @@ func (r Roles) String() string {
 	for _, one := range []struct {
 		role Roles
 		name string
-	}{{Client, "client"}, {Operator, "operator"}, {Node, "node"}} {
+	}{{Client, "client"}, {Viewer, "viewer"}, {Operator, "operator"}, {Node, "node"}} {
 		if r&one.role != 0 {
 			names = append(names, one.name)
 		}
@@ -52,7 +53,7 @@ func (r Roles) String() string {
 }
 
 func parse(name string) (Roles, bool) {
-	roles := []Roles{Client, Operator, Node}
+	roles := []Roles{Client, Viewer, Operator, Node}
 	i := slices.IndexFunc(roles, func(r Roles) bool { return r.String() == name })
 	if i < 0 {
 		return Nobody, false
@@ -150,7 +151,7 @@ func parseTokens(b []byte) (map[[sha256.Size]byte]Identity, error) {
 			want = 4
 		}
 		if !ok || role == Node || len(fields) != want {
-			return nil, fmt.Errorf("line %d must be: operator NAME TOKEN, or: client NAME TOKEN CLIENT-ID", n)
+			return nil, fmt.Errorf("line %d must be: operator NAME TOKEN, or: viewer NAME TOKEN, or: client NAME TOKEN CLIENT-ID", n)
 		}
 		if len(fields[2]) < minToken || len(fields[2]) > maxToken {
 			return nil, fmt.Errorf("line %d: the token has %d characters, %d to %d are possible", n, len(fields[2]), minToken, maxToken)
@@ -193,8 +194,8 @@ func ofCertificate(c *x509.Certificate) (i Identity, err error) {
 			i.Role |= role
 		}
 	}
-	if i.Role != Client && i.Role != Operator && i.Role != Node {
-		return i, errs.New(errs.IllegalClient, "", "the certificate of %.100q must have one of the organizational units client, operator and node", i.Name)
+	if !slices.Contains([]Roles{Client, Viewer, Operator, Node}, i.Role) {
+		return i, errs.New(errs.IllegalClient, "", "the certificate of %.100q must have exactly one of the organizational units client, viewer, operator and node", i.Name)
 	}
 	if i.ClientID, err = certs.ClientID(c); err != nil {
 		return i, errs.New(errs.IllegalClient, "", "the certificate of %.100q has a URI that is no urn:uuid", i.Name)

@@ -23,6 +23,8 @@ func TestTokens(t *testing.T) {
 	id := uuid.New()
 	for text, want := range map[string]string{
 		"operator op " + secret:                            "",
+		"viewer v " + secret:                               "",
+		"viewer v " + secret + " " + id.String():           "line 1 must be",
 		"# none\n\nclient c " + secret + " " + id.String(): "",
 		"operator op " + secret[1:]:                        "32 to 8192",
 		"operator op " + strings.Repeat(secret, 257):       "32 to 8192",
@@ -72,8 +74,10 @@ func TestIdentify(t *testing.T) {
 		"an unknown token":        {with([]string{"operator"}), "Bearer x", Nobody},
 		"a certificate":           {with([]string{"team", "client"}, "uuid:"+id.String()), "", Client},
 		"of a node":               {with([]string{"node"}), "Basic x", Node},
+		"of a viewer":             {with([]string{"viewer"}), "", Viewer},
 		"without a role":          {with(nil), "", Nobody},
 		"with two roles":          {with([]string{"node", "client"}), "", Nobody},
+		"a viewer and operator":   {with([]string{"viewer", "operator"}), "", Nobody},
 		"with an id that is none": {with([]string{"client"}, "uuid:17"), "", Nobody},
 		"without a name":          {nameless, "", Nobody},
 		"not verified":            {&tls.ConnectionState{PeerCertificates: []*x509.Certificate{{}}}, "", Nobody},

@@ -9,7 +9,7 @@ import (
 // node's, or a client's without its client id.
 func FuzzTokens(f *testing.F) {
 	const token = "0123456789abcdef0123456789abcdef"
-	f.Add([]byte("# comment\noperator a " + token + "\nclient b " + token + "x 00000000-0000-4000-8000-000000000001\n"))
+	f.Add([]byte("# comment\noperator a " + token + "\nclient b " + token + "x 00000000-0000-4000-8000-000000000001\nviewer c " + token + "y\n"))
 	f.Add([]byte("node a " + token))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		tokens, err := parseTokens(b)
@@ -22,7 +22,7 @@ func FuzzTokens(f *testing.F) {
 			return
 		}
 		for _, i := range tokens {
-			if i.Role != Operator && i.Role != Client || i.Role == Operator && i.ClientID != [16]byte{} {
+			if i.Role != Operator && i.Role != Viewer && i.Role != Client || i.Role != Client && i.ClientID != [16]byte{} {
 				t.Fatalf("%q gives %+v", b, i)
 			}
 		}

@@ -27,7 +27,7 @@ import (
 // id of a client a URI, urn:uuid:ID.
 type Subject struct {
 	Name     string    // common name
-	Role     string    // client, operator or node; empty for none
+	Role     string    // client, viewer, operator or node; empty for none
 	Hosts    []string  // names and IPs of a server; none for one that only connects
 	ClientID uuid.UUID // that a client may use; none if it is zero
 	From     time.Duration
