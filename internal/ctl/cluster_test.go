@@ -33,6 +33,7 @@ func TestCluster(t *testing.T) {
 	t.Run("objects", testObjects)
 	t.Run("over Mooncake's protocol", testMooncake)
 	t.Run("listings", testListings)
+	t.Run("explain", testExplain)
 	t.Run("segments", testSegments)
 	t.Run("removals", testRemovals)
 	t.Run("status", func(t *testing.T) { testStatus(t, c) })
