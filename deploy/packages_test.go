@@ -118,6 +118,7 @@ func TestReleaseFindsItsFiles(t *testing.T) {
 	var project struct {
 		Builds   []struct{ Main, Binary string }
 		Archives []struct{ Files []string }
+		SBOMs    []struct{ Artifacts string }
 	}
 	if err := yaml.Unmarshal([]byte(readFile(t, "../.goreleaser.yaml")), &project); err != nil {
 		t.Fatal(err)
@@ -131,6 +132,9 @@ func TestReleaseFindsItsFiles(t *testing.T) {
 	}
 	if want := []string{"master", "standby", "masterctl"}; !slices.Equal(programs, want) {
 		t.Errorf("a release has %v, want %v", programs, want)
+	}
+	if len(project.SBOMs) != 1 || project.SBOMs[0].Artifacts != "archive" {
+		t.Errorf("a release has the SBOMs %+v, want one of each archive", project.SBOMs)
 	}
 	for _, a := range project.Archives {
 		for _, pattern := range a.Files {

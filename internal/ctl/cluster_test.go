@@ -33,7 +33,9 @@ func TestCluster(t *testing.T) {
 	t.Run("objects", testObjects)
 	t.Run("over Mooncake's protocol", testMooncake)
 	t.Run("listings", testListings)
+	t.Run("explain", testExplain)
 	t.Run("segments", testSegments)
+	t.Run("unmounting asks", testUnmountAsks)
 	t.Run("removals", testRemovals)
 	t.Run("status", func(t *testing.T) { testStatus(t, c) })
 	t.Run("doctor", testDoctor)
@@ -231,7 +233,7 @@ func testSegments(t *testing.T) {
 	}
 	// One was unmounted at its end, the other was kept.
 	run(t, "segments").Want(t, cli.StatusOK, mounted.ID)
-	if u := clitest.Decode[unmountResult](t, run(t, "segments", "unmount", "twin", "-o", "json")); u.ID != mounted.ID {
+	if u := clitest.Decode[unmountResult](t, run(t, "segments", "unmount", "--yes", "twin", "-o", "json")); u.ID != mounted.ID {
 		t.Errorf("unmounted %s, want %s", u.ID, mounted.ID)
 	}
 	run(t, "segments", "unmount", mounted.ID).Want(t, cli.StatusFailed, "SEGMENT_NOT_FOUND")

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	etcdpb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/internal/cli"
 	"github.com/understudy-store/understudy/lab/clitest"
@@ -215,6 +217,99 @@ func TestOldEtcd(t *testing.T) {
 		d.checkEtcdVersion(version)
 		if x := d.Findings[0]; x.Verdict != want {
 			t.Errorf("etcd %s: got %+v, want %s", version, x, want)
+		}
+	}
+}
+
+// A session of which less than half is left was not renewed in time.
+func TestKeepalives(t *testing.T) {
+	for left, want := range map[int64]string{10: fine, 9: fine, 5: fine, 4: warns, 0: warns, -1: warns} {
+		d := &diagnosis{}
+		d.judgeKeepalives(left, 10)
+		if x := d.Findings[0]; x.Check != "keepalives" || x.Verdict != want || (want == fine) != (x.Help == "") {
+			t.Errorf("%d s of 10 s are left: got %+v, want %s", left, x, want)
+		}
+	}
+}
+
+// Each alarm of etcd is bad, and what helps against it is said.
+func TestAlarmsOfEtcd(t *testing.T) {
+	const space, corrupt = etcdpb.AlarmType_NOSPACE, etcdpb.AlarmType_CORRUPT
+	for _, c := range []struct {
+		raised  []etcdpb.AlarmType
+		verdict string
+		help    []string // how it begins, of each finding
+	}{
+		{nil, fine, []string{""}},
+		{[]etcdpb.AlarmType{space}, bad, []string{"nodes that run this etcd, or compact it, make space"}},
+		{[]etcdpb.AlarmType{corrupt, space}, bad, []string{"replace the member whose data differ", "nodes that run this etcd"}},
+	} {
+		d := &diagnosis{}
+		var alarms []*etcdpb.AlarmMember
+		for _, a := range c.raised {
+			alarms = append(alarms, &etcdpb.AlarmMember{MemberID: 0xabc, Alarm: a})
+		}
+		d.judgeAlarms(alarms)
+		if len(d.Findings) != len(c.help) {
+			t.Fatalf("%v: got %+v, want %d findings", c.raised, d.Findings, len(c.help))
+		}
+		for i, x := range d.Findings {
+			if x.Check != "etcd alarms" || x.Verdict != c.verdict || !strings.HasPrefix(x.Help, c.help[i]) || (c.verdict == bad) != strings.Contains(x.Text, "of member abc") {
+				t.Errorf("%v: got %+v, want it to be %s", c.raised, x, c.verdict)
+			}
+		}
+	}
+}
+
+// An etcd that has used more than four fifths of its quota is nearly full.
+func TestSpaceOfEtcd(t *testing.T) {
+	for _, c := range []struct {
+		used, quota uint64
+		want        string
+	}{{800, 1000, fine}, {801, 1000, warns}, {801, 0, fine}} {
+		d := &diagnosis{}
+		d.checkSpace("e:2379", c.used, c.quota)
+		if x := d.Findings[0]; x.Check != "etcd space" || x.Verdict != c.want {
+			t.Errorf("%d of %d bytes: got %+v, want %s", c.used, c.quota, x, c.want)
+		}
+	}
+}
+
+// What a node shows of its settings, its state and its state files.
+func TestFiguresOfANode(t *testing.T) {
+	n := &node{id: "b", status: &pb.StatusResponse{Node: &pb.Node{HttpAddress: "b:9003"}, Journal: &pb.JournalStatus{}}}
+	restorable := func(more scrape) scrape {
+		more["understudy_state_restorable"] = 1
+		return more
+	}
+	for _, c := range []struct {
+		alone                bool // no node serves
+		figures              scrape
+		check, verdict, text string // empty if nothing is said
+	}{
+		{false, scrape{}, "settings", fine, "those of b agree"},
+		{false, scrape{"understudy_settings_differ": 1}, "settings", warns, "1 of b are not those of the primary"},
+		{true, scrape{"understudy_settings_differ": 1}, "settings", "", ""},
+		{false, restorable(scrape{"understudy_state_file_age_seconds": 31}), "state files", fine, "from its file, 31 s old"},
+		{false, restorable(scrape{"understudy_state_save_failures_total": 1}), "state files", fine, "from its file"}, // it was saved since
+		{false, scrape{"understudy_state_save_failures_total": 2}, "state files", warns, "b could not save its state 2 times"},
+		{false, scrape{}, "state files", warns, "the journal goes on from no file of b"},
+		{false, scrape{}, "state", "", ""},
+		{false, scrape{"understudy_digest_mismatches_total": 1}, "state", bad, "not the primary's 1 times"},
+		{false, scrape{"understudy_lease_differences_total": 1}, "state", bad, "not the primary's 1 times"},
+		{false, scrape{}, "interruptions", "", ""},
+		{false, scrape{"understudy_serve_lapses_total": 1}, "interruptions", warns, "answered nobody 1 times"},
+	} {
+		d := &diagnosis{Serves: !c.alone}
+		d.checkNode(n, c.figures, nil)
+		var x finding
+		for _, f := range d.Findings {
+			if f.Check == c.check {
+				x = f
+			}
+		}
+		if x.Verdict != c.verdict || !strings.Contains(x.Text, c.text) || (x.Verdict == warns || x.Verdict == bad) != (x.Help != "") {
+			t.Errorf("%s with %v: got %+v, want %q: %s", c.check, c.figures, x, c.verdict, c.text)
 		}
 	}
 }

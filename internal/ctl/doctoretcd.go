@@ -141,14 +141,19 @@ func (d *diagnosis) checkAlarms(ctx context.Context, c *clientv3.Client) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	alarms, err := c.AlarmList(ctx)
-	switch {
-	case err != nil:
+	if err != nil {
 		d.add("etcd alarms", bad, "see whether etcd has a leader", "they cannot be read: %v", err)
 		return
-	case len(alarms.Alarms) == 0:
+	}
+	d.judgeAlarms(alarms.Alarms)
+}
+
+// judgeAlarms reports each alarm that is raised, or that there is none.
+func (d *diagnosis) judgeAlarms(raised []*etcdpb.AlarmMember) {
+	if len(raised) == 0 {
 		d.add("etcd alarms", fine, "", "none")
 	}
-	for _, a := range alarms.Alarms {
+	for _, a := range raised {
 		help := "nodes that run this etcd, or compact it, make space by themselves (if it stays, see their logs); of another one: compact and defragment it, raise its quota, then etcdctl alarm disarm"
 		if a.Alarm == etcdpb.AlarmType_CORRUPT {
 			help = "replace the member whose data differ, then etcdctl alarm disarm"
@@ -179,14 +184,19 @@ func (d *diagnosis) checkLatency(ctx context.Context, c *clientv3.Client, layout
 	if len(leader.Kvs) == 0 {
 		return
 	}
-	lease, err := c.TimeToLive(ctx, clientv3.LeaseID(leader.Kvs[0].Lease))
-	switch {
-	case err != nil:
-	case 2*lease.TTL < lease.GrantedTTL:
-		d.add("keepalives", warns, "look at the network between primary and etcd, and at the primary's CPU", "the primary's session ends in %d s of %d s: it is renewed every fifth of that", lease.TTL, lease.GrantedTTL)
-	default:
-		d.add("keepalives", fine, "", "the primary's session is renewed in time, for %d s", lease.GrantedTTL)
+	if lease, err := c.TimeToLive(ctx, clientv3.LeaseID(leader.Kvs[0].Lease)); err == nil {
+		d.judgeKeepalives(lease.TTL, lease.GrantedTTL)
 	}
+}
+
+// judgeKeepalives compares what is left of the primary's session with the time that it was
+// granted for, both in seconds. The primary renews it every fifth of that.
+func (d *diagnosis) judgeKeepalives(left, granted int64) {
+	if 2*left < granted {
+		d.add("keepalives", warns, "look at the network between primary and etcd, and at the primary's CPU", "the primary's session ends in %d s of %d s: it is renewed every fifth of that", left, granted)
+		return
+	}
+	d.add("keepalives", fine, "", "the primary's session is renewed in time, for %d s", granted)
 }
 
 // judgeLatency compares the longest of some reads with the times that commits must keep. A

@@ -218,33 +218,19 @@ millions of objects it is work for the node: choose a standby with --node.`,
 }
 
 func (f *Flags) ranges(ctx context.Context, n *node, segment []string, state string, limit uint64) (list rangeList, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the stream
 	list = rangeList{NodeID: n.id, Ranges: []rangeResult{}}
-	req := &pb.DumpRangesRequest{}
+	of := ""
 	if len(segment) > 0 {
 		if _, err := uuid.Parse(segment[0]); err == nil {
-			req.SegmentId = segment[0]
+			of = segment[0]
 		} else if id, err := f.findSegment(ctx, "DumpRanges", segment[0]); err == nil {
-			req.SegmentId = id.String()
+			of = id.String()
 		} else {
 			return list, err
 		}
 	}
-	stream, err := n.admin.DumpRanges(ctx, req)
-	if err != nil {
-		return list, readError(err)
-	}
 	order := make(map[string]int) // of the segments
-	for {
-		run, err := stream.Recv()
-		switch {
-		case errors.Is(err, io.EOF):
-			lowest(&list, order, limit)
-			return list, nil
-		case err != nil:
-			return list, readError(err)
-		}
+	err = n.eachRun(ctx, of, func(run *pb.DumpRangesResponse) {
 		if id := run.GetSegment().GetId(); order[id] == 0 {
 			order[id] = len(order) + 1
 		}
@@ -257,6 +243,31 @@ func (f *Flags) ranges(ctx context.Context, n *node, segment []string, state str
 		if limit > 0 && uint64(len(list.Ranges)) > 2*limit+maxRuns {
 			lowest(&list, order, limit)
 		}
+	})
+	if err == nil {
+		lowest(&list, order, limit)
+	}
+	return list, err
+}
+
+// eachRun calls each with the runs of ranges of the segment with an id, or of all segments if
+// that is empty.
+func (n *node) eachRun(ctx context.Context, id string, each func(*pb.DumpRangesResponse)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the stream
+	stream, err := n.admin.DumpRanges(ctx, &pb.DumpRangesRequest{SegmentId: id})
+	if err != nil {
+		return readError(err)
+	}
+	for {
+		run, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return readError(err)
+		}
+		each(run)
 	}
 }
 

@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 	tty "golang.org/x/term"
 
@@ -114,6 +116,7 @@ exists it extends no leases.`,
 type matches struct {
 	Matches uint64   `json:"matches"`
 	Sample  []string `json:"sample"`
+	what    string   // of them, for people; "match" if it is empty
 }
 
 // sampled is how many keys a sample has at most.
@@ -127,6 +130,25 @@ func (f *Flags) countMatches(cmd *cobra.Command, pattern string) (found matches,
 			found.Matches += uint64(len(keys))
 			found.Sample = append(found.Sample, keys[:min(len(keys), sampled-len(found.Sample))]...)
 			return true
+		})
+	})(cmd, nil)
+	return found, err
+}
+
+// countOn counts the objects that have a replica on a segment, also those that are being
+// written.
+func (f *Flags) countOn(cmd *cobra.Command, id uuid.UUID) (found matches, err error) {
+	found = matches{Sample: []string{}, what: "have a replica on it"}
+	err = f.withNodes(func(ctx context.Context, _ *cobra.Command, ns nodes) error {
+		return ns.best().eachRun(ctx, id.String(), func(run *pb.DumpRangesResponse) {
+			for _, r := range run.GetRanges() {
+				if r.GetObjectId() == 0 {
+					continue // in quarantine
+				}
+				if found.Matches++; len(found.Sample) < sampled {
+					found.Sample = append(found.Sample, r.GetKey())
+				}
+			}
 		})
 	})(cmd, nil)
 	return found, err
@@ -151,7 +173,7 @@ func (f *Flags) countAll(cmd *cobra.Command) (found matches, err error) {
 }
 
 func (m *matches) print(w io.Writer) {
-	fmt.Fprintf(w, "%s object(s) match\n", cli.Count(m.Matches))
+	fmt.Fprintf(w, "%s object(s) %s\n", cli.Count(m.Matches), cmp.Or(m.what, "match"))
 	for _, key := range m.Sample {
 		fmt.Fprintln(w, "  "+cli.Key(key))
 	}
@@ -163,11 +185,13 @@ func (m *matches) print(w io.Writer) {
 // certainty has the flags of a command that removes many objects: --dry-run and --yes.
 type certainty struct {
 	*Flags
-	dryRun, yes bool
+	dryRun, yes       bool
+	question, refused string // what it asks, and what it says after any answer but yes
+	always            bool   // it does its work without a question if it takes no objects
 }
 
 func (f *Flags) bindSure(cmd *cobra.Command) *certainty {
-	c := &certainty{Flags: f}
+	c := &certainty{Flags: f, question: "Remove them?", refused: "nothing was removed"}
 	cmd.Flags().BoolVar(&c.dryRun, "dry-run", false, "only count what would be removed, and print some of the keys")
 	cmd.Flags().BoolVar(&c.yes, "yes", false, "do not ask")
 	return c
@@ -189,13 +213,16 @@ func (c *certainty) then(cmd *cobra.Command, consequence string, count func() (m
 	if c.dryRun {
 		return c.Print(cmd, found, found.print)
 	}
-	if found.print(cmd.ErrOrStderr()); found.Matches == 0 {
+	switch found.print(cmd.ErrOrStderr()); {
+	case found.Matches == 0 && c.always:
+		return remove()
+	case found.Matches == 0:
 		return nil // there is nothing to ask
 	}
-	cmd.PrintErr("Remove them? [y/N] ")
+	cmd.PrintErr(c.question + " [y/N] ")
 	answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
 	if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
-		return errors.New("nothing was removed")
+		return errors.New(c.refused)
 	}
 	return remove()
 }

@@ -102,29 +102,45 @@ type unmountResult struct {
 }
 
 func (f *Flags) unmountCommand() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "unmount ID|NAME",
 		Short: "Take a segment away, with all replicas on it, whoever mounted it",
-		Long: `Takes a segment away, with all replicas on it, whoever mounted it.
+		Long: `Takes a segment away, with all replicas on it, whoever mounted it. Objects without
+another replica are gone.
+
+With --dry-run it only counts the objects with a replica on it, and prints some of
+their keys. On a terminal it does that first, and asks; elsewhere it needs --yes.
 
 The host is not notified. If it still runs, it mounts the segment again after the
 next takeover. To take its memory away for good, stop the host.`,
 		Args:              cli.Arguments(1, 1, "the ID or NAME of one segment"),
 		ValidArgsFunction: f.completeSegments,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.call(cmd, writer(), func(ctx context.Context, s *session) error {
-				id, err := f.findSegment(ctx, "UnmountSegment", args[0])
-				if err != nil {
-					return err
-				}
-				if err := s.UnmountSegment(ctx, id); err != nil {
-					return err
-				}
-				result := unmountResult{id.String(), s.term()}
-				return f.Print(cmd, result, func(w io.Writer) { fmt.Fprintf(w, "unmounted %s\n", result.ID) })
-			})
-		},
 	}
+	sure := f.bindSure(cmd)
+	sure.question, sure.refused, sure.always = "Unmount it?", "nothing was unmounted", true
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var id uuid.UUID
+		err := f.Run(cmd, func(ctx context.Context) (err error) {
+			id, err = f.findSegment(ctx, "UnmountSegment", args[0])
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		consequence := fmt.Sprintf("this takes %s away, with all replicas on it", cli.Printable(args[0]))
+		return sure.then(cmd, consequence, func() (matches, error) { return f.countOn(cmd, id) }, func() error { return f.unmount(cmd, id) })
+	}
+	return cmd
+}
+
+func (f *Flags) unmount(cmd *cobra.Command, id uuid.UUID) error {
+	return f.call(cmd, writer(), func(ctx context.Context, s *session) error {
+		if err := s.UnmountSegment(ctx, id); err != nil {
+			return err
+		}
+		result := unmountResult{id.String(), s.term()}
+		return f.Print(cmd, result, func(w io.Writer) { fmt.Fprintf(w, "unmounted %s\n", result.ID) })
+	})
 }
 
 // findSegment returns the id of the one segment that has an id or a name. op is for errors.

@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -41,6 +42,39 @@ func TestManySegments(t *testing.T) {
 		t.Errorf("got %d segments, want %d", len(list.Segments), len(segments))
 	}
 	run(t, "ranges", long+"7", at).Want(t, cli.StatusOK)
-	run(t, "segments", "unmount", long+"7", at).Want(t, cli.StatusOK, "unmounted "+segments[7].GetId())
-	run(t, "segments", "unmount", segments[8].GetId(), at).Want(t, cli.StatusOK, "unmounted "+segments[8].GetId())
+	run(t, "segments", "unmount", "--yes", long+"7", at).Want(t, cli.StatusOK, "unmounted "+segments[7].GetId())
+	run(t, "segments", "unmount", "--yes", segments[8].GetId(), at).Want(t, cli.StatusOK, "unmounted "+segments[8].GetId())
+}
+
+// Before a segment goes it is said how many objects have a replica on it, and nothing goes
+// unasked.
+func testUnmountAsks(t *testing.T) {
+	host := mount(t, "host-asked", "--size=1MiB", "--address", os.Getenv("UNDERSTUDY_ADDRESS"))
+	for _, key := range []string{"on/1", "on/2"} {
+		run(t, "put", key, "--size=4096", "--preferred-segment=host-asked").Want(t, cli.StatusOK)
+	}
+	const count = "2 object(s) have a replica on it"
+	run(t, "segments", "unmount", "host-asked").WantMisuse(t, "this takes host-asked away, with all replicas on it", "--dry-run", "--yes")
+	run(t, "segments", "unmount", "host-asked", "--dry-run").Want(t, cli.StatusOK, count, "on/1", "on/2")
+	if m := clitest.Decode[matches](t, run(t, "segments", "unmount", "host-asked", "--dry-run", "-o", "json")); m.Matches != 2 || len(m.Sample) != 2 {
+		t.Errorf("got %+v; want the 2 objects there", m)
+	}
+	answer := func(text string) clitest.Outcome {
+		cmd := Command()
+		cmd.SetIn(strings.NewReader(text))
+		return clitest.Run(t, cmd, "segments", "unmount", "host-asked")
+	}
+	answer("\n").Want(t, cli.StatusFailed, count, "Unmount it? [y/N]", "nothing was unmounted")
+	run(t, "get", "on/1").Want(t, cli.StatusOK)
+	answer("y\n").Want(t, cli.StatusOK, count, "unmounted ")
+	run(t, "get", "on/1", "on/2").Want(t, cli.StatusFailed, "on/1: BatchGetReplicaList: OBJECT_NOT_FOUND", "on/2: BatchGetReplicaList: OBJECT_NOT_FOUND")
+	host.Interrupt().Want(t, cli.StatusOK)
+
+	empty := mount(t, "host-empty", "--size=1MiB", "--address", os.Getenv("UNDERSTUDY_ADDRESS"))
+	cmd := Command()
+	cmd.SetIn(strings.NewReader(""))
+	if o := clitest.Run(t, cmd, "segments", "unmount", "host-empty").Want(t, cli.StatusOK, "0 object(s)", "unmounted "); strings.Contains(o.Err, "Unmount it?") {
+		t.Errorf("it asks whether to lose nothing: %s", o.Err)
+	}
+	empty.Interrupt().Want(t, cli.StatusOK)
 }

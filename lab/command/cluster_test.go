@@ -39,6 +39,11 @@ func TestClusterStaysUntilInterrupted(t *testing.T) {
 	if l.print(&table); !strings.Contains(table.String(), "UNDERSTUDY_ADDRESS="+l.Nodes[0].RPC+","+l.Nodes[1].RPC) {
 		t.Errorf("printed %s, want what masterctl needs", table.String())
 	}
+	for _, n := range l.Nodes {
+		if !strings.Contains(table.String(), "console: http://"+n.HTTP+"/ ") {
+			t.Errorf("printed %s, want the console of %s", table.String(), n.Name)
+		}
+	}
 	if err := syscall.Kill(l.Nodes[0].PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,7 @@
 """Lends memory, puts an object and reads it, at a cluster that may fail over meanwhile.
 
-    go run ./cmd/lab cluster                        # in another terminal; prints the addresses
-    PYTHONPATH=clients/python/src python3 clients/python/examples/put_and_get.py ADDRESS,ADDRESS --cluster-id lab
+    go run ./cmd/lab cluster                        # in another terminal; prints the line export UNDERSTUDY_...
+    PYTHONPATH=clients/python/src python3 clients/python/examples/put_and_get.py "$UNDERSTUDY_ADDRESS" --cluster-id lab
 
 Clients copy the bytes among themselves, which this example leaves out.
 """
