@@ -167,6 +167,9 @@ func (a API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	default:
 		a.Log.Error().Str("part", "http").Err(err).Str("path", r.URL.Path).Msg("a request failed with an internal error")
 	}
+	if ordered, ok := w.(*orderWriter); ok {
+		ordered.unsure = kind == errs.Unresolved
+	}
 	writeJSON(w, code, failure{Number: kind.Number(), Message: a.message(kind, err)})
 }
 

@@ -188,6 +188,7 @@ type Server struct {
 	peersLog    zerolog.Logger         // of what many peers may cause
 	refusals    zerolog.Logger         // of calls whose callers lack the role
 	idle, begun *access.FewLines       // of orders that changed nothing, and of those that begin
+	unsure      *access.FewLines       // of orders that may have changed something
 	open        *share.Budget          // bytes of calls that are not over
 	arriving    *share.Budget          // bytes of requests that are not finished, or large and not answered
 	unread      *share.Budget          // bytes of large answers that are not sent
@@ -218,7 +219,7 @@ func NewServer(c Config) *Server {
 	}
 	s.peersLog = c.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
 	s.refusals = c.Log.Sample(&zerolog.BurstSampler{Burst: maxRefusals, Period: time.Minute})
-	s.idle, s.begun = access.NewFewLines(c.Log, maxRefusals), access.NewFewLines(c.Log, maxRefusals)
+	s.idle, s.begun, s.unsure = access.NewFewLines(c.Log, maxRefusals), access.NewFewLines(c.Log, maxRefusals), access.NewFewLines(c.Log, maxRefusals)
 	s.ending, s.end = context.WithCancel(context.Background())
 	bytes := share.NewRule("bytes", "", c.Limits.Bytes, 0.5, fewBytes)
 	s.open, s.arriving, s.unread = share.NewBudget(bytes), share.NewBudget(bytes), share.NewBudget(bytes)

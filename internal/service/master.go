@@ -92,8 +92,8 @@ type Master struct {
 	// which stood at asOf then, so that an eviction pass makes some. The size is
 	// math.MaxUint64 if there was no room for the key.
 	AllocationFailed func(size uint64, asOf metadata.Time)
-	// RemovedMany is called when RemoveByRegex or RemoveAll has ended; may be nil. It must
-	// return soon.
+	// RemovedMany is called when RemoveByRegex or RemoveAll has ended and removed something,
+	// or may have; may be nil. It must return soon.
 	RemovedMany func(r RemoveRequest, what, pattern string, result deleteevents.Result, err error)
 	// Expired is called with the names of a client's segments when it has expired; may be
 	// nil. It must return soon.

@@ -245,17 +245,53 @@ func checkNames(spec segment.Spec) error {
 	return nil
 }
 
-// UnmountSegment takes a segment away with all replicas on it, whoever owns
-// it. An unknown segment is no error.
-func (m *Master) UnmountSegment(ctx context.Context, id segment.ID) error {
+// An Unmount says who asks for a segment to be unmounted, and notes what came of it. It is
+// for one call of UnmountSegment.
+type Unmount struct {
+	Client  segment.ClientID
+	OwnOnly bool // refuse a segment of another client
+
+	there bool                             // it was mounted before the call
+	found atomic.Pointer[segment.ClientID] // its owner, as soon as it is about to be unmounted
+}
+
+// Owner returns the owner of the segment that was unmounted, or may have been, if that is
+// another client.
+func (u *Unmount) Owner() (owner segment.ClientID, foreign bool) {
+	if p := u.found.Load(); p != nil {
+		owner = *p
+	}
+	return owner, owner != u.Client && owner != segment.ClientID{}
+}
+
+// Changed reports whether a call with this error unmounted the segment, or may have. One that
+// gives up early may still be about to look whether it is mounted.
+func (u *Unmount) Changed(err error) bool {
+	found := u.found.Load() != nil
+	return found && err == nil || (found || u.there) && errs.KindOf(err) == errs.Unresolved
+}
+
+// UnmountSegment takes a segment away with all replicas on it, whoever owns it, unless by
+// says otherwise: then it fails with IllegalClient. An unknown segment is no error. by may
+// be nil.
+func (m *Master) UnmountSegment(ctx context.Context, id segment.ID, by *Unmount) error {
 	if err := m.Fence(ctx); err != nil {
 		return err
 	}
+	if by == nil {
+		by = new(Unmount)
+	}
+	_, by.there = m.Store.OwnerOf(id)
 	err := m.withSegments(ctx, func(ctx context.Context) error {
-		number, ok := m.Store.FindSegment(id)
+		owner, ok := m.Store.OwnerOf(id)
 		if !ok {
 			return nil
 		}
+		if by.OwnOnly && owner != by.Client {
+			return errs.New(errs.IllegalClient, "UnmountSegment", "segment %v is not one of client %v; an operator may unmount it", id, by.Client)
+		}
+		by.found.Store(&owner)
+		number, _ := m.Store.FindSegment(id) // as it was: others wait
 		return m.unmount(ctx, number)
 	})
 	return m.Counters.done(OpUnmountSegment, err)

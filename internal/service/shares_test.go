@@ -113,7 +113,7 @@ func TestSegmentsAreShared(t *testing.T) {
 	}
 	want(t, "mounted already", mount("a", 17), errs.OK)
 	want(t, "a mount of another peer", mount("b", 31), errs.OK)
-	want(t, "unmounting", f.UnmountSegment(t.Context(), segment.ID{17}), errs.OK)
+	want(t, "unmounting", f.UnmountSegment(t.Context(), segment.ID{17}, nil), errs.OK)
 	want(t, "a mount in place of that", mount("a", 30), errs.OK)
 }
 
@@ -131,7 +131,7 @@ func TestClaimedEndpointsAreShared(t *testing.T) {
 	}
 	unmount := func(n byte) {
 		t.Helper()
-		want(t, "unmounting", f.UnmountSegment(t.Context(), segment.ID{n}), errs.OK)
+		want(t, "unmounting", f.UnmountSegment(t.Context(), segment.ID{n}, nil), errs.OK)
 	}
 	for n := byte(10); n < 18; n++ {
 		want(t, "a mount of the first peer", mount("a", n), errs.OK)
@@ -198,7 +198,7 @@ func TestMountedMemoryIsShared(t *testing.T) {
 	}
 	want(t, "half of all", mount("a", 11, 1<<61-1<<30), errs.OK)
 	want(t, "another peer", mount("b", 12, 1<<60), errs.OK)
-	want(t, "unmounting", f.UnmountSegment(t.Context(), segment.ID{10}), errs.OK)
+	want(t, "unmounting", f.UnmountSegment(t.Context(), segment.ID{10}, nil), errs.OK)
 	want(t, "in place of that", mount("a", 13, 1<<61), errs.OK)
 }
 
@@ -221,7 +221,7 @@ func TestNamesOfSegmentsAreShared(t *testing.T) {
 		t.Errorf("more than half: got %v, want Unavailable, and of what", err)
 	}
 	want(t, "another peer", mount("b", 15, 1000), errs.OK)
-	want(t, "unmounting", f.UnmountSegment(t.Context(), segment.ID{10}), errs.OK)
+	want(t, "unmounting", f.UnmountSegment(t.Context(), segment.ID{10}, nil), errs.OK)
 	want(t, "in place of that", mount("a", 16, 1000), errs.OK)
 	if all, own := f.Store.Use("a"); own.Names != 4000 || all.Names < 5000 {
 		t.Errorf("the peer has %d bytes of names of %d, want 4000 of 5000 and what was there", own.Names, all.Names)
@@ -334,6 +334,6 @@ func TestSharesAfterATakeover(t *testing.T) {
 	want(t, "one key too many", put("a", "c"), errs.NoAvailableHandle)
 	want(t, "one client too many", f.Liveness.Add(service.Caller{Peer: "a"}, owner(9)), errs.Unavailable)
 	want(t, "another peer", f.MountSegment(from("b"), lent(3, 31, 31)), errs.OK)
-	want(t, "unmounting", f.UnmountSegment(t.Context(), segment.ID{20}), errs.OK)
+	want(t, "unmounting", f.UnmountSegment(t.Context(), segment.ID{20}, nil), errs.OK)
 	want(t, "in place of that", f.MountSegment(from("a"), lent(2, 32, 32)), errs.OK)
 }

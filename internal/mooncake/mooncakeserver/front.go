@@ -68,6 +68,7 @@ type Front struct {
 	logs     logs
 	orders   zerolog.Logger
 	idle     *access.FewLines // orders that changed nothing
+	unsure   *access.FewLines // orders that may have changed something
 	refusals zerolog.Logger
 }
 
@@ -78,7 +79,7 @@ type logs struct{ primary, lost, nobody zerolog.Logger }
 // New completes a Front whose exported fields are set, and returns it.
 func New(f *Front) *Front {
 	f.orders = f.Log.With().Str("part", "audit").Logger()
-	f.idle, f.refusals = access.NewFewLines(f.orders, maxIdle), limited(f.orders)
+	f.idle, f.unsure, f.refusals = access.NewFewLines(f.orders, maxIdle), access.NewFewLines(f.orders, maxIdle), limited(f.orders)
 	f.logs = logs{limited(f.Log), limited(f.Log), limited(f.Log)}
 	f.Log = limited(f.Log)
 	if f.Clock == nil {

@@ -27,6 +27,23 @@ func TestOrdersAreLogged(t *testing.T) {
 	})
 }
 
+// Who has had all lines that one gets for nothing leaves one of each order that changes
+// something, and another host's.
+func TestIdleOrdersFillNoLog(t *testing.T) {
+	n := primary(t)
+	c := n.dial(t, "head")
+	put(t, c, 1, "x")
+	for range 60 {
+		ask(t, c, c.Generation.RemoveByRegex, mooncake.Args{Key: "none"})
+		ask(t, c, c.Generation.UnmountSegment, mooncake.Args{SegmentID: segment.ID{7}, Client: client(9)})
+	}
+	if got := strings.Count(n.log.String(), "an order was given"); got != 50 {
+		t.Errorf("%d lines of orders that changed nothing, want 50 of one host", got)
+	}
+	ask(t, c, c.Generation.RemoveAll, mooncake.Args{Force: true})
+	n.audits(t, "the removal of all", `"order":"RemoveAll"`, `"objects":1`)
+}
+
 func TestRefusedOrdersAreLogged(t *testing.T) {
 	n := standby(t, false)
 	n.front.NoOrders = true
