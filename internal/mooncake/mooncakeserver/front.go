@@ -54,8 +54,10 @@ type Front struct {
 	Relay bool
 	// Allows says from where the protocol is taken; nil for everywhere.
 	Allows func(netip.Addr) bool
-	// NoOrders refuses what removes many objects at once.
+	// NoOrders refuses what removes many objects at once, and, as Roles does, that a client
+	// unmounts segments of other client ids.
 	NoOrders bool
+	Roles    bool     // callers of other protocols have roles
 	Observer Observer // may be nil
 	// Trace begins to record a call, and returns what ends it; nil for no traces.
 	Trace func(ctx context.Context, method string) (context.Context, func(error))

@@ -7,6 +7,7 @@ import (
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/mooncake"
 	"github.com/understudy-store/understudy/internal/mooncake/mooncakeclient"
+	"github.com/understudy-store/understudy/internal/mooncake/mooncakeserver"
 	"github.com/understudy-store/understudy/segment"
 )
 
@@ -61,6 +62,35 @@ func (n *node) audits(t *testing.T, what string, fields ...string) {
 	for _, want := range append(fields, `"part":"audit"`, `"peer":"127.0.0.1:`) {
 		if !strings.Contains(last, want) {
 			t.Errorf("%s: the log ends with %s, want %s", what, last, want)
+		}
+	}
+}
+
+// Where nobody gives orders, or callers of other protocols have roles, a client unmounts what
+// it has mounted itself, at once or later, and nothing else.
+func TestUnmountsOfOthers(t *testing.T) {
+	for what, setup := range map[string]func(*mooncakeserver.Front){
+		"no orders": func(f *mooncakeserver.Front) { f.NoOrders = true },
+		"roles":     func(f *mooncakeserver.Front) { f.Roles = true },
+	} {
+		n := standby(t, false)
+		setup(n.front)
+		n.serve(t)
+		c := n.dial(t, "head")
+		for i := range byte(4) {
+			spec := segment.Spec{ID: segment.ID{10 + i}, Name: "m", Base: uint64(i+1) << 40, Size: 1 << 20, Endpoint: "m:1", Protocol: "tcp"}
+			expect(t, "a mount", ask(t, c, c.Generation.MountSegment, mooncake.Args{Client: client(5 + i/2), Segment: spec}), errs.OK)
+		}
+		g := c.Generation
+		expect(t, what+": another's", ask(t, c, g.UnmountSegment, mooncake.Args{SegmentID: segment.ID{10}, Client: client(6)}), errs.IllegalClient)
+		expect(t, what+": another's, later", ask(t, c, g.GracefulUnmount, mooncake.Args{SegmentID: segment.ID{10}, Client: client(6)}), errs.InvalidParams)
+		expect(t, what+": its own", ask(t, c, g.UnmountSegment, mooncake.Args{SegmentID: segment.ID{10}, Client: client(5)}), errs.OK)
+		expect(t, what+": its own, again", ask(t, c, g.UnmountSegment, mooncake.Args{SegmentID: segment.ID{10}, Client: client(5)}), errs.OK)
+		expect(t, what+": its own, later", ask(t, c, g.GracefulUnmount, mooncake.Args{SegmentID: segment.ID{11}, Client: client(5), GraceMillis: 1000}), errs.OK)
+		for _, id := range []segment.ID{{12}, {13}} {
+			if _, mounted := n.primary.Store.OwnerOf(id); !mounted {
+				t.Errorf("%s: segment %v is gone", what, id)
+			}
 		}
 	}
 }
