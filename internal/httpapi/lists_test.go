@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/understudy-store/understudy/internal/httpapi"
+	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
 )
@@ -184,4 +185,42 @@ func TestQueriesOfManyKeysAreBounded(t *testing.T) {
 		}
 	}
 	r.get(query(most), http.StatusOK, `{"success":true,...`)
+}
+
+// A list that finds no place is not collected first: many such requests may be under way.
+func TestListsWithoutAPlaceAreNotCollected(t *testing.T) {
+	const segments, tenants = 5000, 4000 // of 168 and 64 bytes each
+	r := newRig(t)
+	on := *r.master
+	on.Tenants = true
+	r.master = service.NewMaster(on)
+	r.gate.Open(r.master)
+	r.unlogged()
+	r.mountLong(segments)
+	for i := range tenants {
+		if err := r.master.SetQuota(t.Context(), fmt.Sprint("tenant", i), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begun, released, done := make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
+	go func() { // takes the place of the host
+		defer close(done)
+		r.handler.ServeHTTP(stalled{httptest.NewRecorder(), begun, released}, httptest.NewRequest(http.MethodGet, "/get_segments_detail", nil))
+	}()
+	<-begun
+	for _, path := range []string{"/get_all_segments", "/get_segments_detail", "/api/v1/tenant_quotas"} {
+		const times = 20
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for range times {
+			r.get(path, http.StatusServiceUnavailable, `{"success":false,"error_code":-1010,"error_message":"this list has ...`)
+		}
+		runtime.ReadMemStats(&after)
+		if each := (after.TotalAlloc - before.TotalAlloc) / times; each > 100<<10 {
+			t.Errorf("%s takes %d KiB to be refused, want less than a list has", path, each>>10)
+		}
+	}
+	close(released)
+	<-done
+	r.get("/api/v1/tenant_quotas", http.StatusOK, `{"success":true,"data":[{"tenant_id":"tenant0",...`)
 }
