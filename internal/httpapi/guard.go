@@ -153,11 +153,3 @@ func knows(hosts []string, host string) bool {
 	_, err := netip.ParseAddr(host)
 	return len(hosts) == 0 || err == nil || host == "localhost" || slices.Contains(hosts, host)
 }
-
-// oneLine keeps a name within its line of a list.
-func oneLine(name string) string {
-	if !strings.ContainsAny(name, "\r\n") {
-		return name
-	}
-	return strings.NewReplacer("\r", `\r`, "\n", `\n`).Replace(name)
-}

@@ -116,7 +116,4 @@ func TestForeignPages(t *testing.T) {
 	if got := start(strings.Repeat("x", 100_000)); len(got) != maxLogged {
 		t.Errorf("%d bytes of a query are logged, want %d", len(got), maxLogged)
 	}
-	if got := oneLine("a\nb\r"); got != `a\nb\r` {
-		t.Errorf("got %q", got)
-	}
 }

@@ -14,6 +14,7 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/escape"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/metadata"
 )
@@ -235,7 +236,7 @@ func allKeys(w http.ResponseWriter, r *http.Request, m *service.Master) error {
 			w.Header().Set("Content-Type", textType)
 		}
 		for _, key := range keys {
-			_, _ = out.WriteString(oneLine(key))
+			_, _ = out.WriteString(escape.Name(key))
 			_ = out.WriteByte('\n')
 		}
 		if err := out.Flush(); err != nil || next == "" {

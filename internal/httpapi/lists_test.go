@@ -7,7 +7,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -223,4 +225,23 @@ func TestListsWithoutAPlaceAreNotCollected(t *testing.T) {
 	close(released)
 	<-done
 	r.get("/api/v1/tenant_quotas", http.StatusOK, `{"success":true,"data":[{"tenant_id":"tenant0",...`)
+}
+
+// Keys and names are one a line, with nothing that a terminal would obey, and no two of them
+// are written alike. Those that print come as they are.
+func TestNamesInLists(t *testing.T) {
+	r, id := newRig(t), byte(100)
+	for name, want := range map[string]string{
+		"model@/layer 1/0a1b": "model@/layer 1/0a1b", `C:\n`: `C:\n`, "C:\n": `"C:\n"`, `"C:\n"`: `"\"C:\\n\""`, "\x1b[2J": `"\x1b[2J"`, "\x9b": `"\x9b"`,
+	} {
+		r.p.Put(func(*metadata.Put) {}, name)
+		id++
+		r.mount(id, name, 1<<20)
+		for _, path := range []string{"/get_all_keys", "/get_all_segments", "/query_segment?segment=" + url.QueryEscape(name)} {
+			_, body, _ := r.request(http.MethodGet, path)
+			if !slices.Contains(strings.Split(body, "\n"), want) {
+				t.Errorf("%s has %q, want a line %s", path, body, want)
+			}
+		}
+	}
 }

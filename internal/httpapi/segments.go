@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/escape"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/metadata"
 )
@@ -38,7 +39,7 @@ func (a API) allSegments(w http.ResponseWriter, r *http.Request, m *service.Mast
 		if list[i].Status() != metadata.SegmentOK {
 			continue
 		}
-		if _, err := out.WriteString(oneLine(list[i].Name) + "\n"); err != nil {
+		if _, err := out.WriteString(escape.Name(list[i].Name) + "\n"); err != nil {
 			return nil //nolint:nilerr // the reader is gone
 		}
 	}
@@ -67,7 +68,7 @@ func querySegment(w http.ResponseWriter, r *http.Request, m *service.Master) err
 		writeText(w, http.StatusInternalServerError, "Failed to query segment")
 		return nil
 	}
-	writeText(w, http.StatusOK, fmt.Sprintf("%s\nUsed(bytes): %d\nCapacity(bytes) : %d\n", oneLine(name), used, capacity))
+	writeText(w, http.StatusOK, fmt.Sprintf("%s\nUsed(bytes): %d\nCapacity(bytes) : %d\n", escape.Name(name), used, capacity))
 	return nil
 }
 
