@@ -245,3 +245,40 @@ func TestNamesInLists(t *testing.T) {
 		}
 	}
 }
+
+// A ticking writer takes a little at a time.
+type ticking struct {
+	*httptest.ResponseRecorder
+	tick *time.Ticker
+}
+
+func (w ticking) Write(b []byte) (int, error) {
+	<-w.tick.C
+	return w.ResponseRecorder.Write(b)
+}
+
+// A list of keys that is read all the time, and too slowly on the whole, is cut off.
+func TestSlowReadersOfKeys(t *testing.T) {
+	r := newRig(t)
+	for i := range 900 { // three pages
+		r.p.Put(nil, fmt.Sprintf("%04d%s", i, strings.Repeat("x", 3500)))
+	}
+	read := func() (body int, cut any) {
+		tick := time.NewTicker(time.Millisecond) // of some 4 KB
+		defer tick.Stop()
+		w := ticking{httptest.NewRecorder(), tick}
+		defer func() { body, cut = w.Body.Len(), recover() }()
+		r.handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/get_all_keys", nil))
+		return 0, nil
+	}
+	r.api.SetPace(50*time.Millisecond, 1<<40)
+	r.unlogged()
+	if body, cut := read(); cut != http.ErrAbortHandler || body == 0 || body >= 900*3505 {
+		t.Errorf("got %d bytes, then %v; want some of the keys, and the connection cut", body, cut)
+	}
+	r.api.SetPace(time.Minute, 1)
+	r.unlogged()
+	if body, cut := read(); cut != nil || body != 900*3505 {
+		t.Errorf("got %d bytes, then %v; want all keys", body, cut)
+	}
+}

@@ -133,13 +133,16 @@ type Limits struct {
 	// Rate is how many bytes of a backup, a dump, a snapshot or an upload must go in each
 	// second of waiting for the peer, on average after the first Send: 64 KiB by default.
 	Rate int64
+	// EventRate is how many bytes of a stream of events, or of KV events, must go in each
+	// second of waiting for the peer, on average after the first Send: 4 KiB by default.
+	EventRate int64
 }
 
 func (l Limits) withDefaults() Limits {
 	l.MessageBytes, l.Deadline = cmp.Or(l.MessageBytes, pb.DefaultMaxMessageBytes), cmp.Or(l.Deadline, 30*time.Second)
 	l.LongestDeadline = cmp.Or(l.LongestDeadline, 10*time.Minute)
 	l.Calls, l.Snapshots, l.Send = cmp.Or(l.Calls, 16<<10), cmp.Or(l.Snapshots, 4), cmp.Or(l.Send, 20*time.Second)
-	l.Rate = cmp.Or(l.Rate, 64<<10)
+	l.Rate, l.EventRate = cmp.Or(l.Rate, 64<<10), cmp.Or(l.EventRate, 4<<10)
 	l.Bytes = cmp.Or(l.Bytes, max(leastBytes, 8*int64(l.MessageBytes)))
 	return l
 }
