@@ -26,6 +26,7 @@ import (
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/segment"
 )
 
 // Limits of a call. Key and tenant limits are metadata's.
@@ -95,6 +96,9 @@ type Master struct {
 	// RemovedMany is called when RemoveByRegex or RemoveAll has ended and removed something,
 	// or may have; may be nil. It must return soon.
 	RemovedMany func(r RemoveRequest, what, pattern string, result deleteevents.Result, err error)
+	// Displaced is called when a mount of a client has taken memory away from another one, or
+	// from the same client of another peer, or may have; may be nil. It must return soon.
+	Displaced func(by Caller, client segment.ClientID, from metadata.Lender)
 	// Expired is called with the names of a client's segments when it has expired; may be
 	// nil. It must return soon.
 	Expired func(ctx context.Context, names []string)

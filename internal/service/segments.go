@@ -154,12 +154,28 @@ func (m *Master) unmountEarlier(ctx context.Context, specs []segment.Spec) error
 		}
 		seen[p] = true
 		for part := range slices.Chunk(m.Store.EarlierMounts(p.client, p.instance), maxUnmounts) {
-			if err := m.unmount(ctx, part...); err != nil {
+			lenders := m.Store.LendersOf(part)
+			err := m.unmount(ctx, part...)
+			m.displaced(ctx, s.Client, lenders, err)
+			if err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// displaced reports those who have lent what a mount of a client took away with this error.
+func (m *Master) displaced(ctx context.Context, client segment.ClientID, lenders []metadata.Lender, err error) {
+	if m.Displaced == nil || err != nil && errs.KindOf(err) != errs.Unresolved {
+		return
+	}
+	by := callerOf(ctx)
+	for _, l := range lenders {
+		if l.Client != client || l.Peer != "" && l.Peer != by.Peer {
+			m.Displaced(by, client, l)
+		}
+	}
 }
 
 // displace has other clients at the endpoints of new segments expire soon if they are
@@ -194,12 +210,19 @@ func (m *Master) mountSome(ctx context.Context, changes []*metadata.Mount) error
 			return err
 		}
 	}
+	lenders := make([][]metadata.Lender, len(changes))
+	for i, e := range changes {
+		if len(e.Replaces) > 0 {
+			lenders[i] = m.Store.LendersOf(e.Replaces)
+		}
+	}
 	var failed error
 	some := false // some are mounted: there may be more than one commit
-	for _, o := range m.commit(ctx, len(changes), mountBytes(changes), func(i int, _ metadata.Time) (metadata.Change, <-chan struct{}, error) {
+	for i, o := range m.commit(ctx, len(changes), mountBytes(changes), func(i int, _ metadata.Time) (metadata.Change, <-chan struct{}, error) {
 		return changes[i], nil, nil
 	}) {
 		some, failed = some || o.err == nil, cmp.Or(failed, o.err)
+		m.displaced(ctx, changes[i].Spec.Client, lenders[i], o.err)
 	}
 	if kind := errs.KindOf(failed); some && (kind == errs.Unavailable || kind == errs.NotLeader) {
 		return mounted(failed)

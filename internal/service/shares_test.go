@@ -3,6 +3,8 @@ package service_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -177,6 +179,39 @@ func TestClaimsKeepNoHostFromItsEndpoint(t *testing.T) {
 	if all, own := f.Store.Use("a"); own.Segments != 7 || own.Claimed != 7 || all.Claimed != 7 {
 		t.Errorf("got %+v, and %+v of the peer; want 7 segments, and claims at 7 endpoints", all, own)
 	}
+}
+
+// Who takes memory away from others by mounting is reported: in the place of another client,
+// or under a client's id from elsewhere. A client that starts anew is not.
+func TestMountsThatDisplaceAreReported(t *testing.T) {
+	var reported []string
+	f := newFixture(t, func(c *service.Master) {
+		c.Displaced = func(by service.Caller, client segment.ClientID, from metadata.Lender) {
+			reported = append(reported, fmt.Sprintf("%s for %d took from %d of %s", by.Peer, client[0], from.Client[0], from.Peer))
+		}
+	})
+	mount := func(peer string, n, id byte, base, instance uint64) error {
+		spec := segment.Spec{ID: segment.ID{id}, Name: "h", Base: base << 32, Size: 1 << 20, Endpoint: "h:1", Client: owner(n), Instance: instance}
+		return f.MountSegment(service.From(t.Context(), service.Caller{Peer: peer}), spec)
+	}
+	expect := func(what string, lines ...string) {
+		t.Helper()
+		if !slices.Equal(reported, lines) {
+			t.Errorf("%s: got %q, want %q", what, reported, lines)
+		}
+		reported = nil
+	}
+	want(t, "a mount", mount("a", 10, 10, 1, 1), errs.OK)
+	want(t, "another one", mount("a", 10, 11, 2, 1), errs.OK)
+	want(t, "a client that starts anew", mount("a", 10, 12, 1, 2), errs.OK)
+	expect("a client that starts anew")
+	want(t, "a stranger under its id", mount("b", 10, 13, 7, 3), errs.OK)
+	expect("a stranger under its id", "b for 10 took from 10 of a")
+	want(t, "in its place, under its id", mount("c", 10, 14, 7, 0), errs.OK)
+	expect("in its place, under its id", "c for 10 took from 10 of b")
+	f.clock.Store(int64(5 * time.Second)) // its owner is silent
+	want(t, "another client", mount("c", 11, 15, 7, 0), errs.OK)
+	expect("another client", "c for 11 took from 10 of c")
 }
 
 // So it has its share of the memory that can be mounted at all, however large it says that its
