@@ -23,6 +23,9 @@ type Result struct {
 	Leased     int // kept, as a reader has a lease; none if forced
 	InProgress int // kept, as a replica is being written, copied or moved
 	Events     int // that removed them
+	// Changed says that something was removed, or may have been: the outcome of an event is
+	// not known.
+	Changed bool
 }
 
 // An Expander turns selections into lists of exact objects on the primary.
@@ -162,7 +165,9 @@ func (x *Expander) commit(ctx context.Context, s Selection, chosen []metadata.Re
 	if len(event.Removals) == 0 {
 		return nil, busy, wait, nil
 	}
-	if _, err := ticket.Submit(ctx, event); err != nil {
+	_, err = ticket.Submit(ctx, event)
+	r.Changed = r.Changed || err == nil || errs.KindOf(err) == errs.Unresolved
+	if err != nil {
 		return nil, nil, nil, err
 	}
 	return event, busy, wait, nil

@@ -36,7 +36,7 @@ func TestWhatChangesAfterItWasMatchedStays(t *testing.T) {
 			return true
 		},
 	})
-	if want := (deleteevents.Result{Removed: 1, Leased: 1, Events: 1}); result != want || err != nil {
+	if want := (deleteevents.Result{Removed: 1, Leased: 1, Events: 1, Changed: true}); result != want || err != nil {
 		t.Errorf("got %+v, %v; want %+v", result, err, want)
 	}
 	for key, want := range map[string]int{"again": 1, "gone": 0, "read": 1, "plain": 0} {
@@ -52,7 +52,7 @@ func TestChunks(t *testing.T) {
 	keys := lonetest.Keys("k", deleteevents.MaxRemovals+1)
 	p.Put(nil, keys...)
 	result, err := expander(p).Remove(t.Context(), deleteevents.Selection{Type: deleteevents.RemoveAll})
-	if want := (deleteevents.Result{Removed: len(keys), Events: 2}); result != want || err != nil {
+	if want := (deleteevents.Result{Removed: len(keys), Events: 2, Changed: true}); result != want || err != nil {
 		t.Errorf("got %+v, %v; want %+v", result, err, want)
 	}
 	if left := p.Alive(keys...); left != 0 {

@@ -91,6 +91,13 @@ func figures(segments iter.Seq[*segmentState]) iter.Seq[SegmentStats] {
 	}
 }
 
+// SegmentCount returns how many segments are mounted.
+func (s *Store) SegmentCount() int {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	return s.mounts.byNumber.Len()
+}
+
 // Segments returns the segments of EachSegment as a list, of some 170 bytes each.
 func (s *Store) Segments() []SegmentStats {
 	tree := s.mounted()

@@ -210,6 +210,16 @@ func (s *Store) FindSegment(id segment.ID) (segment.Number, bool) {
 	return 0, false
 }
 
+// OwnerOf returns the client that has mounted a segment.
+func (s *Store) OwnerOf(id segment.ID) (owner segment.ClientID, mounted bool) {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	if p := s.mounts.byID[id]; p != nil {
+		return p.Client, true
+	}
+	return owner, false
+}
+
 // Unmount takes a segment away, with every replica and quarantined range on it, for every
 // reader and in the digest at once. Sweep tidies up the objects that lose a replica. It
 // answers SegmentNotFound if the segment is gone.

@@ -148,6 +148,31 @@ func (s *Store) OwnersAt(endpoint string) []segment.ClientID {
 	return slices.Collect(maps.Keys(owners))
 }
 
+// A Lender is who has mounted memory.
+type Lender struct {
+	Client segment.ClientID
+	Peer   string // that the memory counts for; empty if it is not known since a takeover
+}
+
+// LendersOf returns who has mounted some segments, each once, in their order. Those that are
+// not mounted are left out.
+func (s *Store) LendersOf(numbers []segment.Number) (lenders []Lender) {
+	known := make(map[Lender]bool, 1)
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	for _, number := range numbers {
+		p := s.segments[number]
+		if p == nil {
+			continue
+		}
+		if l := (Lender{p.Client, p.peer}); !known[l] {
+			known[l] = true
+			lenders = append(lenders, l)
+		}
+	}
+	return lenders
+}
+
 // OwnersOf returns the other clients that have mounted memory where a segment is.
 func (s *Store) OwnersOf(spec segment.Spec) (owners []segment.ClientID) {
 	known := make(map[segment.ClientID]bool, 1)

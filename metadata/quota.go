@@ -224,6 +224,19 @@ func (s *Store) Quotas() []TenantQuota {
 	return list
 }
 
+// QuotaCount returns how many tenants Quotas would return.
+func (s *Store) QuotaCount() (n int) {
+	q := &s.quotas
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for i := range q.accounts {
+		if t := q.info(tenantID(i)); t.Registered() || t.Charged > 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // Quota returns one tenant of Quotas, false if it is not there.
 func (s *Store) Quota(tenant string) (TenantQuota, bool) {
 	id, known := s.tenants.find(tenant)

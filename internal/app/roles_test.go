@@ -174,16 +174,22 @@ func TestRoles(t *testing.T) {
 // overMooncake returns a client that speaks Mooncake's protocol and lends memory.
 func overMooncake(t *testing.T, at *member) *client.Client {
 	t.Helper()
-	transport, err := mooncakeclient.NewTransport("head")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := as(t, at, client.Config{Transport: transport})
+	c := as(t, at, client.Config{Transport: transport(t)})
 	mount(t, c)
 	return c
 }
 
-// With --mooncake-no-orders nobody removes everything over Mooncake's protocol.
+func transport(t *testing.T) client.Transport {
+	t.Helper()
+	transport, err := mooncakeclient.NewTransport("head")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return transport
+}
+
+// With --mooncake-no-orders nobody removes everything over Mooncake's protocol, nor unmounts
+// the memory of others.
 func TestMooncakeNoOrders(t *testing.T) {
 	for _, off := range []bool{false, true} {
 		c := settings(config.Primary, "a", nil)
@@ -201,6 +207,22 @@ func TestMooncakeNoOrders(t *testing.T) {
 		}
 		if log := a.log.String(); !strings.Contains(log, `"order":"RemoveAll"`) || !strings.Contains(log, want) {
 			t.Errorf("refused: %v; the log has no order RemoveAll with %s", off, want)
+		}
+		lender := as(t, a, client.Config{Transport: transport(t)})
+		segment := mount(t, lender)
+		err := m.UnmountSegment(t.Context(), segment)
+		if (errs.KindOf(err) == errs.IllegalClient) != off || !off && err != nil {
+			t.Errorf("refused: %v; the unmount of another's segment got %v", off, err)
+		}
+		line, owner := logged(a, `"order":"UnmountSegment"`, segment.String()), `"owner":"`+lender.ID().String()+`"`
+		if line == "" || strings.Contains(line, owner) == off {
+			t.Errorf("refused: %v; the log has %q, want the owner if it was unmounted", off, line)
+		}
+		if err := lender.UnmountSegment(t.Context(), segment); err != nil {
+			t.Errorf("refused: %v; the unmount of its own segment got %v", off, err)
+		}
+		if n := a.serves().GetState().GetSegments(); n != 1 {
+			t.Errorf("refused: %v; %d segments are left, want that of the first client", off, n)
 		}
 	}
 }

@@ -191,6 +191,26 @@ func TestOrdersOfAnybodyAreLogged(t *testing.T) {
 	}
 }
 
+// Without roles anybody may mount under a client's id; who takes its memory by that is logged.
+func TestMountsUnderAnothersIDAreLogged(t *testing.T) {
+	a := run(t, settings(config.Primary, "a", nil))
+	a.serves()
+	victim := uuid.NewString()
+	for instance, address := range []string{"127.0.0.1", "127.0.0.2"} {
+		_, err := pb.NewClientServiceClient(from(t, address, a)).MountSegment(t.Context(), &pb.MountSegmentRequest{
+			ClientId: victim, InstanceId: uint64(instance + 1),
+			Segment: &pb.Segment{Id: uuid.NewString(), Name: "m", Base: uint64(instance+1) << 32, Size: 1 << 20, Endpoint: "m:1", Protocol: "tcp"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	line := logged(a, "a mount took memory of others", `"part":"audit"`, `"peer":"127.0.0.2"`, `"client":"`+victim+`"`, `"owner":"`+victim+`"`, `"owner_peer":"127.0.0.1"`)
+	if line == "" {
+		t.Error("the log has no line of the mount under another's id")
+	}
+}
+
 // Six hundred callers of HTTP who keep their connections, and ask nothing more, keep
 // nobody from asking how the node is.
 func TestIdleHTTPConnectionsLeaveRoomForHealth(t *testing.T) {

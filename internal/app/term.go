@@ -8,9 +8,12 @@ import (
 	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/eviction"
 	"github.com/understudy-store/understudy/internal/config"
+	"github.com/understudy-store/understudy/internal/security/access"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/leasesync"
+	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/promote"
+	"github.com/understudy-store/understudy/segment"
 )
 
 // Serve opens this node for calls during a term and runs the primary's loops,
@@ -49,7 +52,7 @@ func (a *App) Serve(ctx context.Context, t *promote.Term) error {
 			Promotion: a.promotion(), Replication: a.replication(), Shares: shares,
 		},
 		Term: t.Number, Store: t.Store, Leases: leases, Queue: t.Queue, Now: t.Now, Fence: t.Fence, Answers: t.Answers, Liveness: liveness,
-		Counters: a.counters.service, Hot: a.hot, AllocationFailed: evictor.AllocationFailed, Expired: a.forgetMetadata(), RemovedMany: a.logRemoval,
+		Counters: a.counters.service, Hot: a.hot, AllocationFailed: evictor.AllocationFailed, Expired: a.forgetMetadata(), RemovedMany: a.logRemoval, Displaced: a.logDisplaced(),
 	})
 	if a.cfg.Storage.Offload && a.cfg.Storage.OffloadOnEvict {
 		evictor.Spare = master.SpareForOffload
@@ -83,6 +86,26 @@ func (a *App) logRemoval(r service.RemoveRequest, what, pattern string, result d
 		line.Str("pattern", pattern[:min(len(pattern), longest)])
 	}
 	line.Msg("removed many objects")
+}
+
+// maxDisplaced is how many lines of mounts that took memory from others are logged in a minute.
+const maxDisplaced = 100
+
+// logDisplaced returns what says whose memory a mount has taken. It leaves lines out, as
+// clients may mount as often as they like.
+func (a *App) logDisplaced() func(by service.Caller, client segment.ClientID, from metadata.Lender) {
+	few := access.NewFewLines(a.log.With().Str("part", "audit").Logger(), maxDisplaced)
+	return func(by service.Caller, client segment.ClientID, from metadata.Lender) {
+		line := few.InfoOf(by.Peer)
+		if line == nil { // it is left out
+			return
+		}
+		who := "peer"
+		if by.Identified {
+			who = "identity"
+		}
+		line.Str(who, by.Peer).Stringer("client", client).Stringer("owner", from.Client).Str("owner_peer", from.Peer).Msg("a mount took memory of others")
+	}
 }
 
 func (a *App) replication() service.Replication {

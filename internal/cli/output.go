@@ -6,11 +6,11 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/dustin/go-humanize"
 	"github.com/rodaine/table"
+
+	"github.com/understudy-store/understudy/internal/escape"
 )
 
 // A Table prints rows in columns, as wide as a terminal shows them. Cells are Printable,
@@ -90,19 +90,19 @@ func Count[N int | int64 | uint64](n N) string { return humanize.Comma(int64(n))
 func Millis[N int64 | uint64](ms N) time.Duration { return time.Duration(ms) * time.Millisecond }
 
 // Key returns a key for people: quoted if it is empty or has characters that do not print,
-// such as a newline.
+// such as a newline (see escape.Name).
 func Key(key string) string {
-	if key == "" || !prints(key) {
-		return strconv.Quote(key)
+	if key == "" {
+		return `""`
 	}
-	return key
+	return escape.Name(key)
 }
 
 // Printable returns a text that others may have chosen, such as the name of a segment, for
 // people. In one with characters that do not print it writes these as Go does, \n or \x1b, and
 // each backslash twice: they could forge lines, or take over the terminal.
 func Printable(text string) string {
-	if prints(text) {
+	if escape.Prints(text) {
 		return text
 	}
 	quoted := strconv.Quote(text)
@@ -116,10 +116,6 @@ func PrintableLines(text string) string {
 		lines[i] = Printable(line)
 	}
 	return strings.Join(lines, "\n")
-}
-
-func prints(text string) bool {
-	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
 // Or returns text, or a dash for none.

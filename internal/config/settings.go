@@ -106,7 +106,7 @@ func nodeSections(c *Config) []Section {
 				"version that Mooncake's clients ask their master for; they refuse to work with another one"},
 			{"forward", "false", understudy, boolean(&m.Forward), "pass requests of Mooncake's clients on to the primary " +
 				"while this node does not serve; false closes their connections, so that they look for it"},
-			{"mooncake-no-orders", "false", understudy, boolean(&m.NoOrders), "refuse RemoveAll and RemoveByRegex over Mooncake's protocol"},
+			{"mooncake-no-orders", "false", understudy, boolean(&m.NoOrders), "refuse RemoveAll and RemoveByRegex over Mooncake's protocol, and unmounts of other clients' segments"},
 			{"mooncake-allow", "", understudy, prefixes(&m.Allow), "from where Mooncake's protocol and the metadata server are used, which have no TLS, " +
 				"other nodes included; empty: from everywhere, or from nowhere if TLS is required"},
 		}},

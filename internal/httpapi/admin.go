@@ -28,7 +28,7 @@ func removeAll(w http.ResponseWriter, r *http.Request, m *service.Master) error 
 	}
 	n, err := m.RemoveAll(r.Context(), service.RemoveRequest{Tenant: of, Force: force == "true" || force == "1", From: "http " + r.RemoteAddr})
 	if ordered, ok := w.(*orderWriter); ok {
-		ordered.removed = &n.Removed // also by one that failed half-way
+		ordered.removed, ordered.changed = &n.Removed, n.Changed // also by one that failed half-way
 	}
 	if err != nil {
 		return err

@@ -62,12 +62,16 @@ type API struct {
 
 	lists   *share.Budget // of maxLists
 	queries *share.Budget // of maxQueriesBytes
+	pace    pace          // of /get_all_keys; zero for pageTimeout and keysRate
 }
 
 // Handler returns the handler of all paths.
 func (a API) Handler() http.Handler {
 	a.lists = share.NewBudget(share.Rule{Total: maxLists, Peer: maxLists / 2, Few: maxLists})
 	a.queries = share.NewBudget(share.NewRule("bytes", "", maxQueriesBytes, 0.5, fewQueryBytes))
+	if a.pace == (pace{}) {
+		a.pace = pace{pageTimeout, keysRate}
+	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", scrapes(a.Metrics))
 	if a.Admin != nil {
@@ -92,7 +96,7 @@ func (a API) Handler() http.Handler {
 
 		"GET /query_key":                 a.serving(queryKey),
 		"GET /batch_query_keys":          a.serving(a.batchQueryKeys),
-		"GET /get_all_keys":              a.serving(allKeys),
+		"GET /get_all_keys":              a.serving(a.allKeys),
 		"GET /get_all_segments":          a.serving(a.allSegments),
 		"GET /get_segments_detail":       a.serving(a.segmentsDetail),
 		"GET /query_segment":             a.serving(querySegment),
@@ -166,6 +170,9 @@ func (a API) fail(w http.ResponseWriter, r *http.Request, err error) {
 		code = http.StatusNotImplemented
 	default:
 		a.Log.Error().Str("part", "http").Err(err).Str("path", r.URL.Path).Msg("a request failed with an internal error")
+	}
+	if ordered, ok := w.(*orderWriter); ok {
+		ordered.unsure = kind == errs.Unresolved
 	}
 	writeJSON(w, code, failure{Number: kind.Number(), Message: a.message(kind, err)})
 }

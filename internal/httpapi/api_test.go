@@ -107,7 +107,7 @@ func TestSegments(t *testing.T) {
 	r.extend()
 	r.get("/get_segments_detail", http.StatusOK, detail+`,"quarantined_bytes":0},{"segment_name":"b",...`)
 	r.mount(4, "c\nd", 1<<20)
-	r.get("/query_segment?segment=c%0Ad", http.StatusOK, "c\\nd\nUsed(bytes): 0\nCapacity(bytes) : 1048576\n")
+	r.get("/query_segment?segment=c%0Ad", http.StatusOK, `"c\nd"`+"\nUsed(bytes): 0\nCapacity(bytes) : 1048576\n")
 }
 
 // A segment that takes no new objects is not in the list of those that do, and has its

@@ -53,7 +53,7 @@ func MayOrder(ctx context.Context) bool {
 // guarded refuses requests under foreign names, and those whose callers lack a role, and
 // logs orders.
 func (a API) guarded(next http.Handler) http.Handler {
-	refusals, idle := access.NewFewLines(a.Log, maxRefusals), access.NewFewLines(a.Log, maxRefusals)
+	refusals, idle, unsure := access.NewFewLines(a.Log, maxRefusals), access.NewFewLines(a.Log, maxRefusals), access.NewFewLines(a.Log, maxRefusals)
 	return Shielded(a.Hosts, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, AdminPath) {
 			next.ServeHTTP(w, r) // its calls have roles and an audit of their own
@@ -68,7 +68,7 @@ func (a API) guarded(next http.Handler) http.Handler {
 			}
 		}
 		if err != nil {
-			a.audit(refusals, r, who, "a call was refused", errs.KindOf(err).String(), nil)
+			a.audit(refusals.Info, r, who, "a call was refused", errs.KindOf(err).String(), nil)
 			writeText(w, http.StatusForbidden, err.Error())
 			return
 		}
@@ -81,11 +81,15 @@ func (a API) guarded(next http.Handler) http.Handler {
 		}
 		ordered := &orderWriter{ResponseWriter: w, result: errs.Internal.String()} // if it panics
 		defer func() {
-			var log interface{ Info() *zerolog.Event } = &a.Log
-			if ordered.code >= http.StatusBadRequest { // anybody may give such without end
-				log = idle
+			line := a.Log.Info
+			switch { // anybody may give the others without end
+			case ordered.changed, ordered.removed == nil && ordered.code < http.StatusBadRequest:
+			case ordered.unsure:
+				line = func() *zerolog.Event { return unsure.InfoOf(hostOf(r)) }
+			default:
+				line = func() *zerolog.Event { return idle.InfoOf(hostOf(r)) }
 			}
-			a.audit(log, r, who, "an order was given", ordered.result, ordered.removed)
+			a.audit(line, r, who, "an order was given", ordered.result, ordered.removed)
 		}()
 		next.ServeHTTP(ordered, r)
 		ordered.answered(http.StatusOK)
@@ -111,6 +115,8 @@ type orderWriter struct {
 	code    int
 	result  string
 	removed *int // objects; nil if the order removes none
+	changed bool // some were removed, or may have been
+	unsure  bool // it is not known whether the order changed something
 }
 
 func (w *orderWriter) WriteHeader(code int) {
@@ -140,8 +146,8 @@ func (w *orderWriter) answered(code int) {
 }
 
 // audit logs what became of a request.
-func (a API) audit(log interface{ Info() *zerolog.Event }, r *http.Request, who access.Identity, what, result string, removed *int) {
-	line := log.Info().Str("part", "audit").Str("order", r.Method+" "+start(r.URL.Path)).Str("request", start(r.URL.RawQuery)).Str("peer", r.RemoteAddr)
+func (a API) audit(begin func() *zerolog.Event, r *http.Request, who access.Identity, what, result string, removed *int) {
+	line := begin().Str("part", "audit").Str("order", r.Method+" "+start(r.URL.Path)).Str("request", start(r.URL.RawQuery)).Str("peer", r.RemoteAddr)
 	if a.Callers != nil {
 		line.Str("identity", who.Name).Stringer("role", who.Role)
 	}
@@ -164,12 +170,4 @@ func knows(hosts []string, host string) bool {
 	host = strings.ToLower(strings.Trim(host, "[]"))
 	_, err := netip.ParseAddr(host)
 	return len(hosts) == 0 || err == nil || host == "localhost" || slices.Contains(hosts, host)
-}
-
-// oneLine keeps a name within its line of a list.
-func oneLine(name string) string {
-	if !strings.ContainsAny(name, "\r\n") {
-		return name
-	}
-	return strings.NewReplacer("\r", `\r`, "\n", `\n`).Replace(name)
 }

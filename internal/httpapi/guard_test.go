@@ -9,6 +9,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/service"
 )
 
@@ -31,6 +32,45 @@ func TestOrdersHaveResults(t *testing.T) {
 			if strings.Count(log.String(), want) != 1 {
 				t.Errorf("the log has %s, want one %s", log.String(), want)
 			}
+		}
+	}
+}
+
+// Who has had all lines that a host gets for nothing leaves one of an order that removed
+// something before it failed, one of an order whose outcome is not known, and those of other
+// hosts.
+func TestIdleOrdersFillNoLog(t *testing.T) {
+	var log bytes.Buffer
+	a := API{Gate: service.NewGate(), Node: func() Node { return Node{} }, Metrics: http.NotFoundHandler(), Log: zerolog.New(&log)}
+	var answer func(*orderWriter)
+	h := a.guarded(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		answer(w.(*orderWriter))
+	}))
+	give := func(query, from string) {
+		r := httptest.NewRequest("POST", "/api/v1/remove_all?"+query, nil)
+		r.RemoteAddr = from
+		h.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	for range 60 {
+		answer = func(w *orderWriter) { w.WriteHeader(http.StatusBadRequest) }
+		give("bad", "10.0.0.1:1")
+		answer = func(w *orderWriter) { w.removed = new(int) }
+		give("none", "10.0.0.1:1")
+	}
+	if n := strings.Count(log.String(), "\n"); n != 50 {
+		t.Errorf("%d lines of orders that changed nothing, want 50 of one host", n)
+	}
+	give("elsewhere", "10.0.0.2:1")
+	answer = func(w *orderWriter) {
+		w.removed, w.changed = new(1), true
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	give("halfway", "10.0.0.1:1")
+	answer = func(w *orderWriter) { a.fail(w, httptest.NewRequest("POST", "/", nil), errs.Unresolved) }
+	give("open", "10.0.0.1:1")
+	for _, want := range []string{"elsewhere", "halfway", "open"} {
+		if strings.Count(log.String(), `"request":"`+want+`"`) != 1 {
+			t.Errorf("the log has no line of %s", want)
 		}
 	}
 }
@@ -75,8 +115,5 @@ func TestForeignPages(t *testing.T) {
 	}
 	if got := start(strings.Repeat("x", 100_000)); len(got) != maxLogged {
 		t.Errorf("%d bytes of a query are logged, want %d", len(got), maxLogged)
-	}
-	if got := oneLine("a\nb\r"); got != `a\nb\r` {
-		t.Errorf("got %q", got)
 	}
 }

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"bufio"
 	"context"
-	"errors"
 	"maps"
 	"net/http"
 	"net/url"
@@ -14,6 +13,7 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/escape"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/metadata"
 )
@@ -203,44 +203,61 @@ const (
 	pageBytes = 1 << 20
 	// pageTimeout is how long a reader may take for one page.
 	pageTimeout = 30 * time.Second
+	// keysRate is how many bytes of the list must go in each second of waiting for the reader,
+	// on average after the first pageTimeout.
+	keysRate = 64 << 10
 )
+
+// A pace says how fast a list must be read.
+type pace struct {
+	page time.Duration // for one page, and for what goes beyond rate
+	rate int64         // bytes a second
+}
+
+// left returns for how long a reader may be waited for, after so many bytes and so long a wait.
+func (p pace) left(bytes int64, waited time.Duration) time.Duration {
+	return min(p.page, p.page+time.Duration(float64(bytes)/float64(p.rate)*float64(time.Second))-waited)
+}
 
 // allKeys answers with all keys that have a readable replica, one in a line, as
 // upstream (v0.3.12 listed reservations too). It goes page by page: keys that come
 // or go meanwhile may be in the answer or not. An answer that cannot be brought to
 // its end is cut off, so that nobody takes it for whole.
-func allKeys(w http.ResponseWriter, r *http.Request, m *service.Master) error {
+func (a API) allKeys(w http.ResponseWriter, r *http.Request, m *service.Master) error {
 	tenant, err := tenantOf(r, m)
 	if err != nil {
 		return err
 	}
-	out := bufio.NewWriter(w)
-	control := http.NewResponseController(w)
+	var sent int64
+	var waited time.Duration
+	out, now := bufio.NewWriter(w), clock.Boot()
 	for page := (service.Page{Size: pageKeys, Bytes: pageBytes}); ; {
-		// Whole lists take long; only a reader that stands still is given up. The
-		// deadline is measured on the monotonic clock behind the wall time.
-		if err := control.SetWriteDeadline(clock.Wall().Add(pageTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-			return nil //nolint:nilerr // the connection is gone
-		}
+		within(w, a.pace.page) // for the page to be found
 		keys, next, err := m.Keys(r.Context(), tenant, "", true, page)
 		if err == nil {
 			err = m.Fence(r.Context())
 		}
+		// Whole lists take long; only a reader that stands still, or is slow on the whole, is
+		// given up.
+		left := a.pace.left(sent, waited)
+		within(w, left)
 		switch {
 		case err != nil && page.Token == "":
 			return err
-		case err != nil:
+		case err != nil || left <= 0:
 			panic(http.ErrAbortHandler)
 		case page.Token == "":
 			w.Header().Set("Content-Type", textType)
 		}
+		begun := now()
 		for _, key := range keys {
-			_, _ = out.WriteString(oneLine(key))
-			_ = out.WriteByte('\n')
+			n, _ := out.WriteString(escape.Name(key) + "\n")
+			sent += int64(n)
 		}
 		if err := out.Flush(); err != nil || next == "" {
 			return nil //nolint:nilerr // the reader is gone
 		}
+		waited += now() - begun
 		page.Token = next
 	}
 }

@@ -17,7 +17,8 @@ const (
 	listBuffer = 32 << 10
 )
 
-// list takes a place for a list of so many entries, until end is called.
+// list takes a place for a list of so many entries, until end is called. It comes before the
+// entries are collected: one host may have hundreds of requests under way.
 func (a API) list(r *http.Request, entries int) (end func(), err error) {
 	if entries <= fewEntries {
 		return func() {}, nil
@@ -31,13 +32,8 @@ func (a API) list(r *http.Request, entries int) (end func(), err error) {
 }
 
 // writeList answers with an object whose last member is a list. before is what stands
-// before its elements.
-func writeList[T any](a API, w http.ResponseWriter, r *http.Request, before string, list []T, element func(*T) any) error {
-	end, err := a.list(r, len(list))
-	if err != nil {
-		return err
-	}
-	defer end()
+// before its elements. The caller has a place for it (API.list).
+func writeList[T any](w http.ResponseWriter, before string, list []T, element func(*T) any) error {
 	out := newJSONWriter(w, before)
 	for i := range list {
 		if err := out.element(element(&list[i])); err != nil {

@@ -7,7 +7,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,6 +18,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/understudy-store/understudy/internal/httpapi"
+	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
 )
@@ -184,4 +187,98 @@ func TestQueriesOfManyKeysAreBounded(t *testing.T) {
 		}
 	}
 	r.get(query(most), http.StatusOK, `{"success":true,...`)
+}
+
+// A list that finds no place is not collected first: many such requests may be under way.
+func TestListsWithoutAPlaceAreNotCollected(t *testing.T) {
+	const segments, tenants = 5000, 4000 // of 168 and 64 bytes each
+	r := newRig(t)
+	on := *r.master
+	on.Tenants = true
+	r.master = service.NewMaster(on)
+	r.gate.Open(r.master)
+	r.unlogged()
+	r.mountLong(segments)
+	for i := range tenants {
+		if err := r.master.SetQuota(t.Context(), fmt.Sprint("tenant", i), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begun, released, done := make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
+	go func() { // takes the place of the host
+		defer close(done)
+		r.handler.ServeHTTP(stalled{httptest.NewRecorder(), begun, released}, httptest.NewRequest(http.MethodGet, "/get_segments_detail", nil))
+	}()
+	<-begun
+	for _, path := range []string{"/get_all_segments", "/get_segments_detail", "/api/v1/tenant_quotas"} {
+		const times = 20
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for range times {
+			r.get(path, http.StatusServiceUnavailable, `{"success":false,"error_code":-1010,"error_message":"this list has ...`)
+		}
+		runtime.ReadMemStats(&after)
+		if each := (after.TotalAlloc - before.TotalAlloc) / times; each > 100<<10 {
+			t.Errorf("%s takes %d KiB to be refused, want less than a list has", path, each>>10)
+		}
+	}
+	close(released)
+	<-done
+	r.get("/api/v1/tenant_quotas", http.StatusOK, `{"success":true,"data":[{"tenant_id":"tenant0",...`)
+}
+
+// Keys and names are one a line, with nothing that a terminal would obey, and no two of them
+// are written alike. Those that print come as they are.
+func TestNamesInLists(t *testing.T) {
+	r, id := newRig(t), byte(100)
+	for name, want := range map[string]string{
+		"model@/layer 1/0a1b": "model@/layer 1/0a1b", `C:\n`: `C:\n`, "C:\n": `"C:\n"`, `"C:\n"`: `"\"C:\\n\""`, "\x1b[2J": `"\x1b[2J"`, "\x9b": `"\x9b"`,
+	} {
+		r.p.Put(func(*metadata.Put) {}, name)
+		id++
+		r.mount(id, name, 1<<20)
+		for _, path := range []string{"/get_all_keys", "/get_all_segments", "/query_segment?segment=" + url.QueryEscape(name)} {
+			_, body, _ := r.request(http.MethodGet, path)
+			if !slices.Contains(strings.Split(body, "\n"), want) {
+				t.Errorf("%s has %q, want a line %s", path, body, want)
+			}
+		}
+	}
+}
+
+// A ticking writer takes a little at a time.
+type ticking struct {
+	*httptest.ResponseRecorder
+	tick *time.Ticker
+}
+
+func (w ticking) Write(b []byte) (int, error) {
+	<-w.tick.C
+	return w.ResponseRecorder.Write(b)
+}
+
+// A list of keys that is read all the time, and too slowly on the whole, is cut off.
+func TestSlowReadersOfKeys(t *testing.T) {
+	r := newRig(t)
+	for i := range 900 { // three pages
+		r.p.Put(nil, fmt.Sprintf("%04d%s", i, strings.Repeat("x", 3500)))
+	}
+	read := func() (body int, cut any) {
+		tick := time.NewTicker(time.Millisecond) // of some 4 KB
+		defer tick.Stop()
+		w := ticking{httptest.NewRecorder(), tick}
+		defer func() { body, cut = w.Body.Len(), recover() }()
+		r.handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/get_all_keys", nil))
+		return 0, nil
+	}
+	r.api.SetPace(50*time.Millisecond, 1<<40)
+	r.unlogged()
+	if body, cut := read(); cut != http.ErrAbortHandler || body == 0 || body >= 900*3505 {
+		t.Errorf("got %d bytes, then %v; want some of the keys, and the connection cut", body, cut)
+	}
+	r.api.SetPace(time.Minute, 1)
+	r.unlogged()
+	if body, cut := read(); cut != nil || body != 900*3505 {
+		t.Errorf("got %d bytes, then %v; want all keys", body, cut)
+	}
 }

@@ -47,27 +47,33 @@ func (a API) getQuotas(w http.ResponseWriter, r *http.Request, m *service.Master
 	if err != nil || tenantsOff(w, m) {
 		return err
 	}
-	list, err := m.Quotas(r.Context())
-	if err != nil {
-		return err
-	}
 	if of == "" {
-		return a.allQuotas(w, r, list)
+		return a.allQuotas(w, r, m)
 	}
-	for _, t := range list {
-		if t.Tenant == of {
-			writeQuota(w, quotaOf(t))
-			return nil
-		}
-	}
-	if service.CheckTenant("", of) != nil {
+	t, known := m.Store.Quota(of)
+	switch err := m.Fence(r.Context()); {
+	case err != nil:
+		return err
+	case known:
+		writeQuota(w, quotaOf(t))
+		return nil
+	case service.CheckTenant("", of) != nil:
 		return errs.New(errs.InvalidParams, "", "Invalid tenant_id")
 	}
 	return errs.ObjectNotFound
 }
 
-func (a API) allQuotas(w http.ResponseWriter, r *http.Request, list []metadata.TenantQuota) error {
-	return writeList(a, w, r, `{"success":true,"data":[`, list, func(t *metadata.TenantQuota) any { return quotaOf(*t) })
+func (a API) allQuotas(w http.ResponseWriter, r *http.Request, m *service.Master) error {
+	end, err := a.list(r, m.Store.QuotaCount())
+	if err != nil {
+		return err
+	}
+	defer end()
+	list, err := m.Quotas(r.Context())
+	if err != nil {
+		return err
+	}
+	return writeList(w, `{"success":true,"data":[`, list, func(t *metadata.TenantQuota) any { return quotaOf(*t) })
 }
 
 // named returns the tenant that a change of a quota is about.

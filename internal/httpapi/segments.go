@@ -2,30 +2,33 @@ package httpapi
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"net/http"
-	"slices"
 
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/escape"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// segments returns the mounted segments, unless this node is fenced.
-func segments(ctx context.Context, m *service.Master) ([]metadata.SegmentStats, error) {
-	list := slices.Collect(m.Store.EachSegment())
-	return list, m.Fence(ctx)
+// segments returns the mounted segments, unless this node is fenced. A list of many takes tens
+// of MiB, so it needs a place before it is made, until end is called.
+func (a API) segments(r *http.Request, m *service.Master) (list []metadata.SegmentStats, end func(), err error) {
+	if end, err = a.list(r, m.Store.SegmentCount()); err != nil {
+		return nil, nil, err
+	}
+	list = m.Store.Segments()
+	if err := m.Fence(r.Context()); err != nil {
+		end()
+		return nil, nil, err
+	}
+	return list, end, nil
 }
 
 // allSegments answers with the name of each segment that takes objects, one in a
 // line, as upstream. Several segments may share a name.
 func (a API) allSegments(w http.ResponseWriter, r *http.Request, m *service.Master) error {
-	list, err := segments(r.Context(), m)
-	if err != nil {
-		return err
-	}
-	end, err := a.list(r, len(list))
+	list, end, err := a.segments(r, m)
 	if err != nil {
 		return err
 	}
@@ -36,7 +39,7 @@ func (a API) allSegments(w http.ResponseWriter, r *http.Request, m *service.Mast
 		if list[i].Status() != metadata.SegmentOK {
 			continue
 		}
-		if _, err := out.WriteString(oneLine(list[i].Name) + "\n"); err != nil {
+		if _, err := out.WriteString(escape.Name(list[i].Name) + "\n"); err != nil {
 			return nil //nolint:nilerr // the reader is gone
 		}
 	}
@@ -65,7 +68,7 @@ func querySegment(w http.ResponseWriter, r *http.Request, m *service.Master) err
 		writeText(w, http.StatusInternalServerError, "Failed to query segment")
 		return nil
 	}
-	writeText(w, http.StatusOK, fmt.Sprintf("%s\nUsed(bytes): %d\nCapacity(bytes) : %d\n", oneLine(name), used, capacity))
+	writeText(w, http.StatusOK, fmt.Sprintf("%s\nUsed(bytes): %d\nCapacity(bytes) : %d\n", escape.Name(name), used, capacity))
 	return nil
 }
 
@@ -88,12 +91,13 @@ type segmentDetail struct {
 
 // segmentsDetail answers with all that there is to say of each segment.
 func (a API) segmentsDetail(w http.ResponseWriter, r *http.Request, m *service.Master) error {
-	list, err := segments(r.Context(), m)
+	list, end, err := a.segments(r, m)
 	if err != nil {
 		return err
 	}
+	defer end()
 	before := fmt.Sprintf(`{"total_segments":%d,"segments":[`, len(list))
-	return writeList(a, w, r, before, list, func(s *metadata.SegmentStats) any { return a.detailOf(s) })
+	return writeList(w, before, list, func(s *metadata.SegmentStats) any { return a.detailOf(s) })
 }
 
 func (a API) detailOf(s *metadata.SegmentStats) *segmentDetail {

@@ -253,40 +253,6 @@ func TestMassRemovalsAreReported(t *testing.T) {
 	}
 }
 
-// Orders that change nothing are logged as far as a log can take that, those that do in any
-// case.
-func TestIdleOrdersFillNoLog(t *testing.T) {
-	n, ctx := newNode(t).mount(), t.Context()
-	idle := map[string]func() error{
-		"UnmountSegment": func() error {
-			_, err := n.clients.UnmountSegment(ctx, &pb.UnmountSegmentRequest{ClientId: alice, SegmentId: bob})
-			return err
-		},
-		"RemoveByRegex": func() error {
-			_, err := n.objects.RemoveByRegex(ctx, &pb.RemoveByRegexRequest{Regex: "none"})
-			return err
-		},
-	}
-	for range 150 {
-		for what, order := range idle {
-			if err := order(); err != nil {
-				t.Fatalf("%s: %v", what, err)
-			}
-		}
-	}
-	n.put("a")
-	if _, err := n.objects.RemoveAll(ctx, &pb.RemoveAllRequest{Force: true}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := n.clients.UnmountSegment(ctx, &pb.UnmountSegmentRequest{ClientId: alice, SegmentId: seg1}); err != nil {
-		t.Fatal(err)
-	}
-	got := n.logged.String()
-	if lines := strings.Count(got, "an order was given"); lines != 102 || !strings.Contains(got, `"order":"RemoveAll"`) || !strings.Contains(got, seg1) {
-		t.Errorf("%d lines, want 100, and those of the removal of all and of %s", lines, seg1)
-	}
-}
-
 func TestAdminOnANodeWithoutState(t *testing.T) {
 	n, ctx := newNode(t), t.Context()
 	n.gate.Close(service.Hint{})

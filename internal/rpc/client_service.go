@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"context"
-	"slices"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
@@ -94,14 +93,13 @@ func (s *clientService) UnmountSegment(ctx context.Context, r *pb.UnmountSegment
 	if err != nil {
 		return nil, err
 	}
-	number, mounted := m.Store.FindSegment(id)
-	if !mounted {
-		noteIdle(ctx)
+	by := service.Unmount{Client: client, OwnOnly: callerOf(ctx).Role == access.Client}
+	err = m.UnmountSegment(service.From(ctx, callerFor(ctx)), id, &by)
+	noteChange(ctx, by.Changed(err))
+	if owner, foreign := by.Owner(); foreign {
+		noteOf(ctx).owner = owner.String()
 	}
-	if mounted && callerOf(ctx).Role == access.Client && !slices.Contains(m.Store.SegmentsOf(client), number) {
-		return nil, errs.New(errs.IllegalClient, "", "segment %v is not one of client %v; an operator may unmount it", id, client)
-	}
-	if err := m.UnmountSegment(service.From(ctx, callerFor(ctx)), id); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	return &pb.UnmountSegmentResponse{Header: s.header(m.Term), MemoryHeldMs: heldMs(m)}, nil

@@ -26,6 +26,7 @@ func (s *objectService) BatchRemove(ctx context.Context, r *pb.BatchRemoveReques
 func (s *objectService) RemoveByRegex(ctx context.Context, r *pb.RemoveByRegexRequest) (*pb.RemoveByRegexResponse, error) {
 	m := master(ctx)
 	n, err := m.RemoveByRegex(service.From(ctx, callerFor(ctx)), s.removalOf(r), r.GetRegex())
+	noteChange(ctx, n.Changed)
 	return &pb.RemoveByRegexResponse{Header: s.header(m.Term), Removed: uint64(n.Removed), KeptLeased: uint64(n.Leased), KeptInProgress: uint64(n.InProgress)}, err
 }
 
@@ -39,6 +40,7 @@ func (s *objectService) RemoveAll(ctx context.Context, r *pb.RemoveAllRequest) (
 		removal.Tenant = ""
 	}
 	n, err := m.RemoveAll(service.From(ctx, callerFor(ctx)), removal)
+	noteChange(ctx, n.Changed)
 	return &pb.RemoveAllResponse{Header: s.header(m.Term), Removed: uint64(n.Removed), KeptLeased: uint64(n.Leased), KeptInProgress: uint64(n.InProgress)}, err
 }
 

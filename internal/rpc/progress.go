@@ -19,12 +19,16 @@ var (
 	errSlow    = errs.New(errs.Unavailable, "", "this stream went too slowly for too long, and others wait for its place; ask again over a faster network")
 )
 
+// thinkLimits is how many times Limits.Send a peer may think that asks one thing after the other.
+const thinkLimits = 15
+
 // A readStream is a stream whose messages must be read, or come, within a limit: an idle
 // peer must not keep what the stream holds, such as a place for a snapshot.
 type readStream struct {
 	grpc.ServerStream
 	limit   time.Duration
 	asks    bool  // its peer may think before it sends a next message
+	follows bool  // it has no end, so what went fast long ago makes up for no more than limit
 	least   int64 // bytes that must go in a second of waiting for the peer, on average; 0 for any number
 	clock   clock.Clock
 	stalled chan error // gets why the stream ends
@@ -35,20 +39,22 @@ type readStream struct {
 }
 
 // SendMsg waits until the network takes a message.
-func (s *readStream) SendMsg(m any) error { return s.wait(m, errStalled, s.ServerStream.SendMsg) }
+func (s *readStream) SendMsg(m any) error {
+	return s.wait(m, s.limit, errStalled, s.ServerStream.SendMsg)
+}
 
 // RecvMsg waits until a message is there.
 func (s *readStream) RecvMsg(m any) error {
+	limit := s.limit
 	if s.asks {
-		return s.ServerStream.RecvMsg(m)
+		limit *= thinkLimits
 	}
-	return s.wait(m, errSilent, s.ServerStream.RecvMsg)
+	return s.wait(m, limit, errSilent, s.ServerStream.RecvMsg)
 }
 
 // wait lets a message go, and ends the stream if it takes too long.
-func (s *readStream) wait(m any, why error, goes func(m any) error) error {
-	limit := s.limit
-	if left := s.left(); left < limit {
+func (s *readStream) wait(m any, limit time.Duration, why error, goes func(m any) error) error {
+	if left, bound := s.left(); bound && left < limit {
 		limit, why = left, errSlow
 	}
 	late := time.AfterFunc(limit, func() {
@@ -64,14 +70,19 @@ func (s *readStream) wait(m any, why error, goes func(m any) error) error {
 	return err
 }
 
-// left returns for how long the stream may wait for its peer from now on.
-func (s *readStream) left() time.Duration {
+// left returns for how long the stream may wait for its peer from now on, if that is bound.
+func (s *readStream) left() (left time.Duration, bound bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.least == 0 {
-		return s.limit
+		return 0, false
 	}
-	return s.limit + time.Duration(float64(s.bytes)/float64(s.least)*float64(time.Second)) - s.waited
+	return s.limit + s.earned() - s.waited, true
+}
+
+// earned returns for how long the stream may wait for what has gone. It needs the lock.
+func (s *readStream) earned() time.Duration {
+	return time.Duration(float64(s.bytes) / float64(s.least) * float64(time.Second))
 }
 
 func (s *readStream) note(m any, took time.Duration) {
@@ -84,11 +95,15 @@ func (s *readStream) note(m any, took time.Duration) {
 	defer s.mu.Unlock()
 	s.bytes += int64(size)
 	s.waited += took
+	if s.follows {
+		s.waited = max(s.waited, s.earned()-s.limit)
+	}
 }
 
 // cutStalled ends a stream when a message of it is not read, or does not come, within
-// Limits.Send. It also ends a backup, a dump, a snapshot or an upload that is slower than
-// Limits.Rate.
+// Limits.Send, or within thinkLimits times that from a peer that asks. It also ends a backup, a
+// dump, a snapshot or an upload that is slower than Limits.Rate, and a stream of events that is
+// read more slowly than Limits.EventRate while there are some.
 func (s *Server) cutStalled(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	read := &readStream{
 		ServerStream: stream, limit: s.Limits.Send, asks: info.IsClientStream && info.IsServerStream, clock: s.Clock, stalled: make(chan error, 1),
@@ -97,6 +112,8 @@ func (s *Server) cutStalled(srv any, stream grpc.ServerStream, info *grpc.Stream
 	case pb.AdminService_Backup_FullMethodName, pb.AdminService_DumpRanges_FullMethodName, pb.AdminService_Refound_FullMethodName,
 		pb.SnapshotService_StreamSnapshot_FullMethodName:
 		read.least = s.Limits.Rate
+	case pb.AdminService_Events_FullMethodName, pb.ObjectService_KvEvents_FullMethodName:
+		read.least, read.follows = s.Limits.EventRate, true
 	}
 	done := make(chan error, 1)
 	go func() { done <- handler(srv, read) }() // ends with the stream, which ends when this returns

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"path"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -121,33 +122,57 @@ func (s *Server) authorizeUnary(ctx context.Context, req any, info *grpc.UnarySe
 	}
 	note := new(orderNote)
 	resp, err = handler(context.WithValue(ctx, orderKey{}, note), req)
-	s.auditOrder(ctx, audited{who, info.FullMethod, req, resp, err}, note.idle)
+	s.auditOrder(ctx, audited{who: who, method: info.FullMethod, req: req, resp: resp, err: err, owner: note.owner}, note)
 	return resp, err
 }
 
 // An orderNote carries what the call of an order reports to the audit.
 type orderNote struct {
-	idle bool // it changed nothing
+	known   bool   // whether it changed something is known from changed, and not from the error
+	changed bool   // it changed something, or may have
+	owner   string // of what it took from another client; empty if it did not
 }
 
 type orderKey struct{}
 
-// noteIdle notes that an order changes nothing.
-func noteIdle(ctx context.Context) {
+// noteOf returns the note of a call's order.
+func noteOf(ctx context.Context) *orderNote {
 	if note, ok := ctx.Value(orderKey{}).(*orderNote); ok {
-		note.idle = true
+		return note
 	}
+	return new(orderNote)
 }
 
-// auditOrder logs an order. It logs only some of those that changed nothing, since a caller
-// may give them without end.
-func (s *Server) auditOrder(ctx context.Context, c audited, idle bool) {
-	if done, ok := c.resp.(interface{ GetRemoved() uint64 }); idle || c.err != nil || ok && done.GetRemoved() == 0 {
-		s.audit(ctx, s.idle, orderGiven, c)
-		return
-	}
-	s.audit(ctx, &s.Log, orderGiven, c)
+// noteChange notes whether an order changed something, or may have.
+func noteChange(ctx context.Context, changed bool) {
+	note := noteOf(ctx)
+	note.known, note.changed = true, changed
 }
+
+// auditOrder logs an order: one that changed something, or sent something of the state, in
+// any case. It logs only some of the others, since a caller may give them without end, and of
+// those of which that is not known they leave some lines to each other.
+func (s *Server) auditOrder(ctx context.Context, c audited, note *orderNote) {
+	var log infoLog = fewLinesOf{s.idle, callerFor(ctx).Peer}
+	switch {
+	case note.changed, !note.known && c.err == nil:
+		log = &s.Log
+	case errs.KindOf(c.err) == errs.Unresolved:
+		log = fewLinesOf{s.unsure, callerFor(ctx).Peer}
+	}
+	s.audit(ctx, log, orderGiven, c)
+}
+
+// An infoLog is where an audit's lines go.
+type infoLog interface{ Info() *zerolog.Event }
+
+// A fewLinesOf is the part of a log that a peer has.
+type fewLinesOf struct {
+	log  *access.FewLines
+	peer string
+}
+
+func (l fewLinesOf) Info() *zerolog.Event { return l.log.InfoOf(l.peer) }
 
 // authorizeStream is authorizeUnary for streams.
 func (s *Server) authorizeStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
@@ -164,10 +189,10 @@ func (s *Server) authorizeStream(srv any, stream grpc.ServerStream, info *grpc.S
 	}
 	order := &orderStream{ServerStream: stream}
 	order.begins = func(request any) {
-		s.audit(ctx, s.begun, orderBegins, audited{who: who, method: info.FullMethod, req: request})
+		s.audit(ctx, fewLinesOf{s.begun, callerFor(ctx).Peer}, orderBegins, audited{who: who, method: info.FullMethod, req: request})
 	}
 	err = handler(srv, order)
-	s.auditOrder(ctx, audited{who: who, method: info.FullMethod, req: order.request, err: err}, false)
+	s.auditOrder(ctx, audited{who: who, method: info.FullMethod, req: order.request, err: err}, &orderNote{changed: order.sent.Load()})
 	return err
 }
 
@@ -176,7 +201,18 @@ func (s *Server) authorizeStream(srv any, stream grpc.ServerStream, info *grpc.S
 type orderStream struct {
 	grpc.ServerStream
 	begins  func(request any)
-	request any // the first message, without the bytes of a file; nil until it is there
+	request any         // the first message, without the bytes of a file; nil until it is there
+	sent    atomic.Bool // bytes of a snapshot or a backup went to the caller, who may have read them
+}
+
+func (s *orderStream) SendMsg(m any) error {
+	switch r := m.(type) {
+	case *pb.StreamSnapshotResponse:
+		s.sent.CompareAndSwap(false, len(r.GetChunk().GetData()) > 0)
+	case *pb.BackupResponse:
+		s.sent.CompareAndSwap(false, len(r.GetData()) > 0)
+	}
+	return s.ServerStream.SendMsg(m)
 }
 
 func (s *orderStream) RecvMsg(m any) error {
@@ -225,9 +261,10 @@ type audited struct {
 	req    any // nil if nothing of it is logged
 	resp   any
 	err    error
+	owner  string // of what it took from another client; empty for none
 }
 
-func (s *Server) audit(ctx context.Context, log interface{ Info() *zerolog.Event }, what string, c audited) {
+func (s *Server) audit(ctx context.Context, log infoLog, what string, c audited) {
 	line := log.Info()
 	if line == nil { // it is left out
 		return
@@ -244,6 +281,9 @@ func (s *Server) audit(ctx context.Context, log interface{ Info() *zerolog.Event
 	}
 	if done, ok := c.resp.(interface{ GetRemoved() uint64 }); ok {
 		line.Uint64("objects", done.GetRemoved())
+	}
+	if c.owner != "" {
+		line.Str("owner", c.owner)
 	}
 	if what == orderBegins {
 		line.Msg(what)

@@ -133,13 +133,16 @@ type Limits struct {
 	// Rate is how many bytes of a backup, a dump, a snapshot or an upload must go in each
 	// second of waiting for the peer, on average after the first Send: 64 KiB by default.
 	Rate int64
+	// EventRate is how many bytes of a stream of events, or of KV events, must go in each
+	// second of waiting for the peer, on average after the first Send: 4 KiB by default.
+	EventRate int64
 }
 
 func (l Limits) withDefaults() Limits {
 	l.MessageBytes, l.Deadline = cmp.Or(l.MessageBytes, pb.DefaultMaxMessageBytes), cmp.Or(l.Deadline, 30*time.Second)
 	l.LongestDeadline = cmp.Or(l.LongestDeadline, 10*time.Minute)
 	l.Calls, l.Snapshots, l.Send = cmp.Or(l.Calls, 16<<10), cmp.Or(l.Snapshots, 4), cmp.Or(l.Send, 20*time.Second)
-	l.Rate = cmp.Or(l.Rate, 64<<10)
+	l.Rate, l.EventRate = cmp.Or(l.Rate, 64<<10), cmp.Or(l.EventRate, 4<<10)
 	l.Bytes = cmp.Or(l.Bytes, max(leastBytes, 8*int64(l.MessageBytes)))
 	return l
 }
@@ -188,6 +191,7 @@ type Server struct {
 	peersLog    zerolog.Logger         // of what many peers may cause
 	refusals    zerolog.Logger         // of calls whose callers lack the role
 	idle, begun *access.FewLines       // of orders that changed nothing, and of those that begin
+	unsure      *access.FewLines       // of orders that may have changed something
 	open        *share.Budget          // bytes of calls that are not over
 	arriving    *share.Budget          // bytes of requests that are not finished, or large and not answered
 	unread      *share.Budget          // bytes of large answers that are not sent
@@ -218,7 +222,7 @@ func NewServer(c Config) *Server {
 	}
 	s.peersLog = c.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
 	s.refusals = c.Log.Sample(&zerolog.BurstSampler{Burst: maxRefusals, Period: time.Minute})
-	s.idle, s.begun = access.NewFewLines(c.Log, maxRefusals), access.NewFewLines(c.Log, maxRefusals)
+	s.idle, s.begun, s.unsure = access.NewFewLines(c.Log, maxRefusals), access.NewFewLines(c.Log, maxRefusals), access.NewFewLines(c.Log, maxRefusals)
 	s.ending, s.end = context.WithCancel(context.Background())
 	bytes := share.NewRule("bytes", "", c.Limits.Bytes, 0.5, fewBytes)
 	s.open, s.arriving, s.unread = share.NewBudget(bytes), share.NewBudget(bytes), share.NewBudget(bytes)

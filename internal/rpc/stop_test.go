@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
@@ -141,4 +142,43 @@ func TestSlowStreamsEnd(t *testing.T) {
 		}
 		return err == nil
 	})
+}
+
+// Events that are read all the time, and too slowly while there are more, end: the stream
+// holds the place of others. What went fast before makes up for little of it.
+func TestSlowReadersOfEventsEnd(t *testing.T) {
+	const quick = 2000
+	n := newNode(t, func(c *rpc.Config) { c.Limits.Send, c.Limits.EventRate = 2*time.Second, 1<<20 })
+	n.admin.events = func(_ context.Context, _ metadata.Seq, _ bool, yield func(*pb.EventsResponse, error) bool) {
+		for yield(&pb.EventsResponse{Text: strings.Repeat("x", 16<<10)}, nil) {
+		}
+	}
+	stream, err := n.ops.Events(t.Context(), &pb.EventsRequest{Follow: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range quick { // which is worth half a minute of slow ones
+		if _, err := stream.Recv(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tick := time.NewTicker(100 * time.Millisecond) // 160 KiB a second
+	defer tick.Stop()
+	slow := 0
+	for ; err == nil && slow < 250; slow++ {
+		<-tick.C
+		_, err = stream.Recv()
+	}
+	wantKind(t, "a slow reader", err, errs.Unavailable)
+}
+
+// A peer that asks one thing after the other may think for long, and not for ever.
+func TestSilentReflectionEnds(t *testing.T) {
+	n := newNode(t, func(c *rpc.Config) { c.Limits.Send = 20 * time.Millisecond })
+	stream, err := reflectionpb.NewServerReflectionClient(n.conn).ServerReflectionInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = stream.Recv()
+	wantKind(t, "a peer that asks nothing", err, errs.Unavailable)
 }

@@ -67,14 +67,16 @@ func (m *Master) unmountClosed(ctx context.Context, log zerolog.Logger) {
 }
 
 // wipeDisks asks the owners of SSDs to delete their files, after all objects of a
-// tenant were removed; of all tenants if it is empty.
-func (m *Master) wipeDisks(ctx context.Context, tenant string) error {
+// tenant were removed; of all tenants if it is empty. It reports whether it asked them, or
+// may have.
+func (m *Master) wipeDisks(ctx context.Context, tenant string) (asked bool, err error) {
 	if m.Store.PrepareWipe(tenant) == nil {
-		return nil
+		return false, nil
 	}
-	return m.withSegments(ctx, func(ctx context.Context) error {
+	err = m.withSegments(ctx, func(ctx context.Context) error {
 		return commitOne(ctx, m, 16, func() (*metadata.WipeDisks, error) { return m.Store.PrepareWipe(tenant), nil })
 	})
+	return err == nil || errs.KindOf(err) == errs.Unresolved, err
 }
 
 // PollRemoveAll reports whether a client is to delete all files on its SSD, once.

@@ -30,7 +30,7 @@ func replicating(t *testing.T, rules service.Replication, play func(t *testing.T
 				ID: segment.ID{n}, Name: name, Base: uint64(n) << 40, Size: 1 << 20, Endpoint: name + ":1", Client: owner(n), HostID: host,
 			}), errs.OK)
 		}
-		want(t, "UnmountSegment", m.UnmountSegment(t.Context(), segment.ID{1}), errs.OK) // the fixture's
+		want(t, "UnmountSegment", m.UnmountSegment(t.Context(), segment.ID{1}, nil), errs.OK) // the fixture's
 		m.putOn(t, "x", "k")
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

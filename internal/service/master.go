@@ -26,6 +26,7 @@ import (
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/segment"
 )
 
 // Limits of a call. Key and tenant limits are metadata's.
@@ -92,9 +93,12 @@ type Master struct {
 	// which stood at asOf then, so that an eviction pass makes some. The size is
 	// math.MaxUint64 if there was no room for the key.
 	AllocationFailed func(size uint64, asOf metadata.Time)
-	// RemovedMany is called when RemoveByRegex or RemoveAll has ended; may be nil. It must
-	// return soon.
+	// RemovedMany is called when RemoveByRegex or RemoveAll has ended and removed something,
+	// or may have; may be nil. It must return soon.
 	RemovedMany func(r RemoveRequest, what, pattern string, result deleteevents.Result, err error)
+	// Displaced is called when a mount of a client has taken memory away from another one, or
+	// from the same client of another peer, or may have; may be nil. It must return soon.
+	Displaced func(by Caller, client segment.ClientID, from metadata.Lender)
 	// Expired is called with the names of a client's segments when it has expired; may be
 	// nil. It must return soon.
 	Expired func(ctx context.Context, names []string)

@@ -124,7 +124,7 @@ func TestMountTakesThePlaceOfOneThatIsWritten(t *testing.T) {
 func TestMountBehindAnUnmountThatIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMounting(t)
-		m.leave(t, func(ctx context.Context) error { return m.UnmountSegment(ctx, segment.ID{1}) })
+		m.leave(t, func(ctx context.Context) error { return m.UnmountSegment(ctx, segment.ID{1}, nil) })
 		again := segment.Spec{ID: segment.ID{1}, Name: "a", Base: 1 << 32, Size: 1 << 20, Endpoint: "a:1", Client: owner(1)}
 		m.begin(t, m.mount(again))
 		want(t, "the mount", m.finish(1), errs.OK)
@@ -320,7 +320,7 @@ func TestUnmountBesideARemount(t *testing.T) {
 		<-r.log.begun
 		unmounted := false
 		r.call(t, "one", func(ctx context.Context) error {
-			err := r.UnmountSegment(ctx, specs[0].ID)
+			err := r.UnmountSegment(ctx, specs[0].ID, nil)
 			_, there := r.Store.FindSegment(specs[0].ID)
 			unmounted = !there
 			return err

@@ -97,7 +97,9 @@ func (m *Master) RemoveAll(ctx context.Context, r RemoveRequest) (deleteevents.R
 	}
 	result, err := m.removeSelected(ctx, r, deleteevents.Selection{Type: deleteevents.RemoveAll, Tenant: r.Tenant, Force: r.Force})
 	if err == nil {
-		err = partly(result.Removed, m.wipeDisks(ctx, r.Tenant))
+		var wiped bool
+		wiped, err = m.wipeDisks(ctx, r.Tenant)
+		result.Changed, err = result.Changed || wiped, partly(result.Removed, err)
 	}
 	return result, m.Counters.done(OpRemoveAll, err)
 }
@@ -111,7 +113,7 @@ func (m *Master) removeSelected(ctx context.Context, r RemoveRequest, s deleteev
 	x := deleteevents.Expander{Store: m.Store, Queue: m.Queue, Now: m.Now, Fence: m.Fence}
 	result, err := x.Remove(ctx, s)
 	m.Counters.Deletes[s.Type].Add(int64(result.Events))
-	if m.RemovedMany != nil && r.From != "" {
+	if m.RemovedMany != nil && r.From != "" && result.Changed {
 		m.RemovedMany(r, s.Type.String(), s.Pattern, result, err)
 	}
 	return result, partly(result.Removed, err)

@@ -52,7 +52,7 @@ func TestScansTakeTurns(t *testing.T) {
 	soon, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	if n, err := f.RemoveByRegex(soon, service.RemoveRequest{Tenant: "default", Force: true}, "a"); errs.KindOf(err) != errs.Unavailable || n.Removed != 0 {
-		t.Errorf("a removal beside another: got %d, %v; want 0 and UNAVAILABLE_IN_CURRENT_STATUS", n, err)
+		t.Errorf("a removal beside another: got %+v, %v; want 0 and UNAVAILABLE_IN_CURRENT_STATUS", n, err)
 	}
 	if keys, _, err := f.Keys(t.Context(), "default", "a", true, service.Page{}); err != nil || len(keys) != 1 {
 		t.Errorf("a search beside it: got %v, %v; want a", keys, err)
@@ -62,7 +62,7 @@ func TestScansTakeTurns(t *testing.T) {
 		t.Error(err)
 	}
 	if n, err := f.RemoveByRegex(t.Context(), service.RemoveRequest{Tenant: "default", Force: true}, "a"); err != nil || n.Removed != 1 {
-		t.Errorf("after it: got %d, %v; want 1", n, err)
+		t.Errorf("after it: got %+v, %v; want 1", n, err)
 	}
 }
 

@@ -154,12 +154,28 @@ func (m *Master) unmountEarlier(ctx context.Context, specs []segment.Spec) error
 		}
 		seen[p] = true
 		for part := range slices.Chunk(m.Store.EarlierMounts(p.client, p.instance), maxUnmounts) {
-			if err := m.unmount(ctx, part...); err != nil {
+			lenders := m.Store.LendersOf(part)
+			err := m.unmount(ctx, part...)
+			m.displaced(ctx, s.Client, lenders, err)
+			if err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// displaced reports those who have lent what a mount of a client took away with this error.
+func (m *Master) displaced(ctx context.Context, client segment.ClientID, lenders []metadata.Lender, err error) {
+	if m.Displaced == nil || err != nil && errs.KindOf(err) != errs.Unresolved {
+		return
+	}
+	by := callerOf(ctx)
+	for _, l := range lenders {
+		if l.Client != client || l.Peer != "" && l.Peer != by.Peer {
+			m.Displaced(by, client, l)
+		}
+	}
 }
 
 // displace has other clients at the endpoints of new segments expire soon if they are
@@ -194,12 +210,19 @@ func (m *Master) mountSome(ctx context.Context, changes []*metadata.Mount) error
 			return err
 		}
 	}
+	lenders := make([][]metadata.Lender, len(changes))
+	for i, e := range changes {
+		if len(e.Replaces) > 0 {
+			lenders[i] = m.Store.LendersOf(e.Replaces)
+		}
+	}
 	var failed error
 	some := false // some are mounted: there may be more than one commit
-	for _, o := range m.commit(ctx, len(changes), mountBytes(changes), func(i int, _ metadata.Time) (metadata.Change, <-chan struct{}, error) {
+	for i, o := range m.commit(ctx, len(changes), mountBytes(changes), func(i int, _ metadata.Time) (metadata.Change, <-chan struct{}, error) {
 		return changes[i], nil, nil
 	}) {
 		some, failed = some || o.err == nil, cmp.Or(failed, o.err)
+		m.displaced(ctx, changes[i].Spec.Client, lenders[i], o.err)
 	}
 	if kind := errs.KindOf(failed); some && (kind == errs.Unavailable || kind == errs.NotLeader) {
 		return mounted(failed)
@@ -245,17 +268,53 @@ func checkNames(spec segment.Spec) error {
 	return nil
 }
 
-// UnmountSegment takes a segment away with all replicas on it, whoever owns
-// it. An unknown segment is no error.
-func (m *Master) UnmountSegment(ctx context.Context, id segment.ID) error {
+// An Unmount says who asks for a segment to be unmounted, and notes what came of it. It is
+// for one call of UnmountSegment.
+type Unmount struct {
+	Client  segment.ClientID
+	OwnOnly bool // refuse a segment of another client
+
+	there bool                             // it was mounted before the call
+	found atomic.Pointer[segment.ClientID] // its owner, as soon as it is about to be unmounted
+}
+
+// Owner returns the owner of the segment that was unmounted, or may have been, if that is
+// another client.
+func (u *Unmount) Owner() (owner segment.ClientID, foreign bool) {
+	if p := u.found.Load(); p != nil {
+		owner = *p
+	}
+	return owner, owner != u.Client && owner != segment.ClientID{}
+}
+
+// Changed reports whether a call with this error unmounted the segment, or may have. One that
+// gives up early may still be about to look whether it is mounted.
+func (u *Unmount) Changed(err error) bool {
+	found := u.found.Load() != nil
+	return found && err == nil || (found || u.there) && errs.KindOf(err) == errs.Unresolved
+}
+
+// UnmountSegment takes a segment away with all replicas on it, whoever owns it, unless by
+// says otherwise: then it fails with IllegalClient. An unknown segment is no error. by may
+// be nil.
+func (m *Master) UnmountSegment(ctx context.Context, id segment.ID, by *Unmount) error {
 	if err := m.Fence(ctx); err != nil {
 		return err
 	}
+	if by == nil {
+		by = new(Unmount)
+	}
+	_, by.there = m.Store.OwnerOf(id)
 	err := m.withSegments(ctx, func(ctx context.Context) error {
-		number, ok := m.Store.FindSegment(id)
+		owner, ok := m.Store.OwnerOf(id)
 		if !ok {
 			return nil
 		}
+		if by.OwnOnly && owner != by.Client {
+			return errs.New(errs.IllegalClient, "UnmountSegment", "segment %v is not one of client %v; an operator may unmount it", id, by.Client)
+		}
+		by.found.Store(&owner)
+		number, _ := m.Store.FindSegment(id) // as it was: others wait
 		return m.unmount(ctx, number)
 	})
 	return m.Counters.done(OpUnmountSegment, err)

@@ -37,10 +37,10 @@ func TestClientsAndSegments(t *testing.T) {
 		t.Errorf("got %+v, %d clients; want Segments 2 and Active 2", st, f.Liveness.Active())
 	}
 	f.put(t, "k")
-	if err := f.UnmountSegment(ctx, segment.ID{99}); err != nil {
+	if err := f.UnmountSegment(ctx, segment.ID{99}, nil); err != nil {
 		t.Errorf("unmounting a segment that is not mounted: got %v, want no error", err)
 	}
-	if err := f.UnmountSegment(ctx, segment.ID{1}); err != nil {
+	if err := f.UnmountSegment(ctx, segment.ID{1}, nil); err != nil {
 		t.Error(err)
 	}
 	if err := f.ReMountSegment(ctx, owner(3), nil); err != nil {
@@ -142,7 +142,7 @@ func TestReMountOfManySegments(t *testing.T) {
 	if got := len(f.p.Store.SegmentsOf(owner(2))); got != segments-2 {
 		t.Errorf("%d segments are left of them, want %d", got, segments-2)
 	}
-	want(t, "unmounting one", f.UnmountSegment(t.Context(), specs[3].ID), errs.OK)
+	want(t, "unmounting one", f.UnmountSegment(t.Context(), specs[3].ID, nil), errs.OK)
 	n, err := f.ExpireClient(t.Context(), owner(2), never)
 	if n != segments-3 || err != nil {
 		t.Errorf("%d segments went with their client, %v; want %d", n, err, segments-3)

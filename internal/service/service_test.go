@@ -218,7 +218,7 @@ func TestRegexCalls(t *testing.T) {
 	}
 	// All of a are leased now.
 	n, err := f.RemoveByRegex(ctx, service.RemoveRequest{Tenant: "default"}, "^model/")
-	if err != nil || n != (deleteevents.Result{Removed: 10, Leased: 30, Events: 1}) {
+	if err != nil || n != (deleteevents.Result{Removed: 10, Leased: 30, Events: 1, Changed: true}) {
 		t.Errorf("removal by regex with leases on model/a: got %+v, %v; want 10 removed, 30 kept and no error", n, err)
 	}
 	n, err = f.RemoveByRegex(ctx, service.RemoveRequest{Tenant: "default", Force: true}, "/a/1")

@@ -3,6 +3,8 @@ package service_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -113,7 +115,7 @@ func TestSegmentsAreShared(t *testing.T) {
 	}
 	want(t, "mounted already", mount("a", 17), errs.OK)
 	want(t, "a mount of another peer", mount("b", 31), errs.OK)
-	want(t, "unmounting", f.UnmountSegment(t.Context(), segment.ID{17}), errs.OK)
+	want(t, "unmounting", f.UnmountSegment(t.Context(), segment.ID{17}, nil), errs.OK)
 	want(t, "a mount in place of that", mount("a", 30), errs.OK)
 }
 
@@ -131,7 +133,7 @@ func TestClaimedEndpointsAreShared(t *testing.T) {
 	}
 	unmount := func(n byte) {
 		t.Helper()
-		want(t, "unmounting", f.UnmountSegment(t.Context(), segment.ID{n}), errs.OK)
+		want(t, "unmounting", f.UnmountSegment(t.Context(), segment.ID{n}, nil), errs.OK)
 	}
 	for n := byte(10); n < 18; n++ {
 		want(t, "a mount of the first peer", mount("a", n), errs.OK)
@@ -179,6 +181,39 @@ func TestClaimsKeepNoHostFromItsEndpoint(t *testing.T) {
 	}
 }
 
+// Who takes memory away from others by mounting is reported: in the place of another client,
+// or under a client's id from elsewhere. A client that starts anew is not.
+func TestMountsThatDisplaceAreReported(t *testing.T) {
+	var reported []string
+	f := newFixture(t, func(c *service.Master) {
+		c.Displaced = func(by service.Caller, client segment.ClientID, from metadata.Lender) {
+			reported = append(reported, fmt.Sprintf("%s for %d took from %d of %s", by.Peer, client[0], from.Client[0], from.Peer))
+		}
+	})
+	mount := func(peer string, n, id byte, base, instance uint64) error {
+		spec := segment.Spec{ID: segment.ID{id}, Name: "h", Base: base << 32, Size: 1 << 20, Endpoint: "h:1", Client: owner(n), Instance: instance}
+		return f.MountSegment(service.From(t.Context(), service.Caller{Peer: peer}), spec)
+	}
+	expect := func(what string, lines ...string) {
+		t.Helper()
+		if !slices.Equal(reported, lines) {
+			t.Errorf("%s: got %q, want %q", what, reported, lines)
+		}
+		reported = nil
+	}
+	want(t, "a mount", mount("a", 10, 10, 1, 1), errs.OK)
+	want(t, "another one", mount("a", 10, 11, 2, 1), errs.OK)
+	want(t, "a client that starts anew", mount("a", 10, 12, 1, 2), errs.OK)
+	expect("a client that starts anew")
+	want(t, "a stranger under its id", mount("b", 10, 13, 7, 3), errs.OK)
+	expect("a stranger under its id", "b for 10 took from 10 of a")
+	want(t, "in its place, under its id", mount("c", 10, 14, 7, 0), errs.OK)
+	expect("in its place, under its id", "c for 10 took from 10 of b")
+	f.clock.Store(int64(5 * time.Second)) // its owner is silent
+	want(t, "another client", mount("c", 11, 15, 7, 0), errs.OK)
+	expect("another client", "c for 11 took from 10 of c")
+}
+
 // So it has its share of the memory that can be mounted at all, however large it says that its
 // segments are: others can mount beside it.
 func TestMountedMemoryIsShared(t *testing.T) {
@@ -198,7 +233,7 @@ func TestMountedMemoryIsShared(t *testing.T) {
 	}
 	want(t, "half of all", mount("a", 11, 1<<61-1<<30), errs.OK)
 	want(t, "another peer", mount("b", 12, 1<<60), errs.OK)
-	want(t, "unmounting", f.UnmountSegment(t.Context(), segment.ID{10}), errs.OK)
+	want(t, "unmounting", f.UnmountSegment(t.Context(), segment.ID{10}, nil), errs.OK)
 	want(t, "in place of that", mount("a", 13, 1<<61), errs.OK)
 }
 
@@ -221,7 +256,7 @@ func TestNamesOfSegmentsAreShared(t *testing.T) {
 		t.Errorf("more than half: got %v, want Unavailable, and of what", err)
 	}
 	want(t, "another peer", mount("b", 15, 1000), errs.OK)
-	want(t, "unmounting", f.UnmountSegment(t.Context(), segment.ID{10}), errs.OK)
+	want(t, "unmounting", f.UnmountSegment(t.Context(), segment.ID{10}, nil), errs.OK)
 	want(t, "in place of that", mount("a", 16, 1000), errs.OK)
 	if all, own := f.Store.Use("a"); own.Names != 4000 || all.Names < 5000 {
 		t.Errorf("the peer has %d bytes of names of %d, want 4000 of 5000 and what was there", own.Names, all.Names)
@@ -334,6 +369,6 @@ func TestSharesAfterATakeover(t *testing.T) {
 	want(t, "one key too many", put("a", "c"), errs.NoAvailableHandle)
 	want(t, "one client too many", f.Liveness.Add(service.Caller{Peer: "a"}, owner(9)), errs.Unavailable)
 	want(t, "another peer", f.MountSegment(from("b"), lent(3, 31, 31)), errs.OK)
-	want(t, "unmounting", f.UnmountSegment(t.Context(), segment.ID{20}), errs.OK)
+	want(t, "unmounting", f.UnmountSegment(t.Context(), segment.ID{20}, nil), errs.OK)
 	want(t, "in place of that", f.MountSegment(from("a"), lent(2, 32, 32)), errs.OK)
 }

@@ -3,6 +3,7 @@ package service_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/metadata"
@@ -145,10 +147,10 @@ func TestCallsOfTenants(t *testing.T) {
 		t.Errorf("got the keys %v, %v; want those of one tenant", keys, err)
 	}
 	if n, err := f.RemoveByRegex(t.Context(), service.RemoveRequest{Tenant: "red"}, "^a"); n.Removed != 2 || err != nil {
-		t.Errorf("got %d removed, %v; want 2 of one tenant", n, err)
+		t.Errorf("got %+v removed, %v; want 2 of one tenant", n, err)
 	}
 	if n, err := f.RemoveAll(t.Context(), service.RemoveRequest{Tenant: "red", Force: true}); n.Removed != 1 || err != nil {
-		t.Errorf("got %d removed, %v; want 1 of one tenant", n, err)
+		t.Errorf("got %+v removed, %v; want 1 of one tenant", n, err)
 	}
 	if left := f.left(t, "blue", "a1", "a2", "b"); len(left) != 3 {
 		t.Errorf("of the other tenant there are left %v, want all", left)
@@ -158,7 +160,26 @@ func TestCallsOfTenants(t *testing.T) {
 		t.Errorf("the end of a quota in use: got %v, want TenantNotEmpty", err)
 	}
 	if n, err := f.RemoveAll(t.Context(), service.RemoveRequest{Force: true}); n.Removed != 3 || err != nil {
-		t.Errorf("got %d removed of all tenants, %v; want 3", n, err)
+		t.Errorf("got %+v removed of all tenants, %v; want 3", n, err)
+	}
+}
+
+// A removal of many objects is reported if it removed any.
+func TestRemovalsAreReported(t *testing.T) {
+	var reported []int
+	f := newFixture(t, func(m *service.Master) {
+		m.RemovedMany = func(_ service.RemoveRequest, _, _ string, n deleteevents.Result, _ error) {
+			reported = append(reported, n.Removed)
+		}
+	})
+	for range 2 {
+		if _, err := f.RemoveAll(t.Context(), service.RemoveRequest{Force: true, From: "a host"}); err != nil {
+			t.Fatal(err)
+		}
+		f.put(t, "a", "b")
+	}
+	if !slices.Equal(reported, []int{2}) {
+		t.Errorf("removals of %v objects were reported, want one of 2", reported)
 	}
 }
 

@@ -52,7 +52,7 @@ func TestTasksForObjectsThatAreNotInMemory(t *testing.T) {
 		t.Fatalf("got %v, %v; want the object to copy", list, err)
 	}
 	want(t, "copied to an SSD", f.NotifyOffloaded(ctx, owner(10), copied("k")), errs.OK)
-	want(t, "UnmountSegment", f.UnmountSegment(ctx, x), errs.OK)
+	want(t, "UnmountSegment", f.UnmountSegment(ctx, x, nil), errs.OK)
 	if _, err := f.PutStart(ctx, start(1), service.PutItem{Key: "open", Size: 100}); err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestCopiesAndMoves(t *testing.T) {
 		request := service.RemoveRequest{Tenant: "default", Force: force}
 		want(t, "Remove", f.Remove(ctx, request, "k"), errs.ReplicaNotReady)
 		if n, err := f.RemoveByRegex(ctx, request, "^k$"); n.Removed != 0 || err != nil {
-			t.Errorf("RemoveByRegex during a copy: %d, %v; want 0", n, err)
+			t.Errorf("RemoveByRegex during a copy: %+v, %v; want 0", n, err)
 		}
 	}
 	want(t, "CopyEnd by a stranger", f.CopyEnd(ctx, transferOf(11, "k", "")), errs.IllegalClient)
@@ -103,7 +103,7 @@ func TestCopiesAndMoves(t *testing.T) {
 
 	_, err = f.MoveStart(ctx, transferOf(10, "lost", "x", "y"))
 	want(t, "MoveStart", err, errs.OK)
-	if err := f.UnmountSegment(ctx, y); err != nil {
+	if err := f.UnmountSegment(ctx, y, nil); err != nil {
 		t.Fatal(err)
 	}
 	want(t, "MoveEnd without its target", f.MoveEnd(ctx, transferOf(10, "lost", "")), errs.ReplicaGone)

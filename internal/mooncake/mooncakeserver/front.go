@@ -54,8 +54,10 @@ type Front struct {
 	Relay bool
 	// Allows says from where the protocol is taken; nil for everywhere.
 	Allows func(netip.Addr) bool
-	// NoOrders refuses what removes many objects at once.
+	// NoOrders refuses what removes many objects at once, and, as Roles does, that a client
+	// unmounts segments of other client ids.
 	NoOrders bool
+	Roles    bool     // callers of other protocols have roles
 	Observer Observer // may be nil
 	// Trace begins to record a call, and returns what ends it; nil for no traces.
 	Trace func(ctx context.Context, method string) (context.Context, func(error))
@@ -68,6 +70,7 @@ type Front struct {
 	logs     logs
 	orders   zerolog.Logger
 	idle     *access.FewLines // orders that changed nothing
+	unsure   *access.FewLines // orders that may have changed something
 	refusals zerolog.Logger
 }
 
@@ -78,7 +81,7 @@ type logs struct{ primary, lost, nobody zerolog.Logger }
 // New completes a Front whose exported fields are set, and returns it.
 func New(f *Front) *Front {
 	f.orders = f.Log.With().Str("part", "audit").Logger()
-	f.idle, f.refusals = access.NewFewLines(f.orders, maxIdle), limited(f.orders)
+	f.idle, f.unsure, f.refusals = access.NewFewLines(f.orders, maxIdle), access.NewFewLines(f.orders, maxIdle), limited(f.orders)
 	f.logs = logs{limited(f.Log), limited(f.Log), limited(f.Log)}
 	f.Log = limited(f.Log)
 	if f.Clock == nil {

@@ -200,7 +200,7 @@ func batchRemove(c call, a *args) ([]error, error) {
 // that nothing was changed.
 func removeByRegex(c call, a *args) (int64, error) {
 	n, err := c.master.RemoveByRegex(c.counted(), c.massRemoval(a.Force), a.Key)
-	c.order.objects = int64(n.Removed)
+	c.order.objects, c.order.changed = int64(n.Removed), n.Changed
 	return int64(n.Removed), err
 }
 
@@ -217,7 +217,7 @@ func removeAll(c call, a *args, r *int64) error {
 		c.tenant = ""
 	}
 	n, err := c.master.RemoveAll(c.counted(), c.massRemoval(a.Force))
-	c.order.objects, *r = int64(n.Removed), int64(n.Removed)
+	c.order.objects, c.order.changed, *r = int64(n.Removed), n.Changed, int64(n.Removed)
 	if errs.KindOf(err) == errs.NotLeader { // what was removed makes it Unresolved
 		return errNotServing
 	}
@@ -300,16 +300,22 @@ func specOf(client segment.ClientID, spec segment.Spec) (segment.Spec, error) {
 }
 
 func unmountSegment(c call, a *args) error {
-	_, mounted := c.master.Store.FindSegment(a.SegmentID)
-	c.order.idle = !mounted
-	return c.master.UnmountSegment(c.counted(), a.SegmentID)
+	by := service.Unmount{Client: a.Client, OwnOnly: c.front.NoOrders || c.front.Roles} // Mooncake's clients unmount what they have mounted
+	err := c.master.UnmountSegment(c.counted(), a.SegmentID, &by)
+	c.order.changed = by.Changed(err)
+	if owner, foreign := by.Owner(); foreign {
+		c.order.owner = owner.String()
+	}
+	return err
 }
 
 func gracefulUnmount(c call, a *args) error {
 	grace := time.Duration(min(a.GraceMillis, math.MaxInt64/uint64(time.Millisecond))) * time.Millisecond
-	_, mounted := c.master.Store.FindSegment(a.SegmentID)
-	c.order.idle = !mounted
-	return c.master.GracefulUnmountSegment(c.counted(), a.Client, a.SegmentID, grace)
+	_, mounted := c.master.Store.OwnerOf(a.SegmentID)
+	closed, drains := c.master.Store.Closed(a.SegmentID)
+	err := c.master.GracefulUnmountSegment(c.counted(), a.Client, a.SegmentID, grace)
+	c.order.changed = mounted && (!closed || drains) && (err == nil || errs.KindOf(err) == errs.Unresolved)
+	return err
 }
 
 // segmentStatus is that of the newest segment of a name.

@@ -16,8 +16,9 @@ import (
 // of it.
 type order struct {
 	request string
-	objects int64 // that it removed
-	idle    bool  // it changed nothing
+	objects int64  // that it removed
+	changed bool   // it changed something, or may have
+	owner   string // of what it took from another client; empty if it did not
 	result  errs.Kind
 }
 
@@ -67,8 +68,12 @@ func (s *session) logOrder(f *function, err error) {
 		o.result = errs.KindOf(err)
 	}
 	line := s.front.orders.Info
-	if o.idle || o.result != errs.OK || f.sweeps && o.objects == 0 { // anybody may give such without end
-		line = s.front.idle.Info
+	switch { // anybody may give the others without end
+	case o.changed:
+	case o.result == errs.Unresolved:
+		line = func() *zerolog.Event { return s.front.unsure.InfoOf(s.peer) }
+	default:
+		line = func() *zerolog.Event { return s.front.idle.InfoOf(s.peer) }
 	}
 	s.writeOrder(line(), f, o)
 }
@@ -78,6 +83,9 @@ func (s *session) writeOrder(line *zerolog.Event, f *function, o order) {
 	line = line.Str("order", f.name).Stringer("peer", s.conn.RemoteAddr()).Str("request", o.request)
 	if f.sweeps {
 		line.Int64("objects", o.objects)
+	}
+	if o.owner != "" {
+		line.Str("owner", o.owner)
 	}
 	line.Stringer("result", o.result).Msg("an order was given")
 }

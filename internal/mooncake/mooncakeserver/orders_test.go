@@ -7,6 +7,7 @@ import (
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/mooncake"
 	"github.com/understudy-store/understudy/internal/mooncake/mooncakeclient"
+	"github.com/understudy-store/understudy/internal/mooncake/mooncakeserver"
 	"github.com/understudy-store/understudy/segment"
 )
 
@@ -27,6 +28,23 @@ func TestOrdersAreLogged(t *testing.T) {
 	})
 }
 
+// Who has had all lines that one gets for nothing leaves one of each order that changes
+// something, and another host's.
+func TestIdleOrdersFillNoLog(t *testing.T) {
+	n := primary(t)
+	c := n.dial(t, "head")
+	put(t, c, 1, "x")
+	for range 60 {
+		ask(t, c, c.Generation.RemoveByRegex, mooncake.Args{Key: "none"})
+		ask(t, c, c.Generation.UnmountSegment, mooncake.Args{SegmentID: segment.ID{7}, Client: client(9)})
+	}
+	if got := strings.Count(n.log.String(), "an order was given"); got != 50 {
+		t.Errorf("%d lines of orders that changed nothing, want 50 of one host", got)
+	}
+	ask(t, c, c.Generation.RemoveAll, mooncake.Args{Force: true})
+	n.audits(t, "the removal of all", `"order":"RemoveAll"`, `"objects":1`)
+}
+
 func TestRefusedOrdersAreLogged(t *testing.T) {
 	n := standby(t, false)
 	n.front.NoOrders = true
@@ -44,6 +62,35 @@ func (n *node) audits(t *testing.T, what string, fields ...string) {
 	for _, want := range append(fields, `"part":"audit"`, `"peer":"127.0.0.1:`) {
 		if !strings.Contains(last, want) {
 			t.Errorf("%s: the log ends with %s, want %s", what, last, want)
+		}
+	}
+}
+
+// Where nobody gives orders, or callers of other protocols have roles, a client unmounts what
+// it has mounted itself, at once or later, and nothing else.
+func TestUnmountsOfOthers(t *testing.T) {
+	for what, setup := range map[string]func(*mooncakeserver.Front){
+		"no orders": func(f *mooncakeserver.Front) { f.NoOrders = true },
+		"roles":     func(f *mooncakeserver.Front) { f.Roles = true },
+	} {
+		n := standby(t, false)
+		setup(n.front)
+		n.serve(t)
+		c := n.dial(t, "head")
+		for i := range byte(4) {
+			spec := segment.Spec{ID: segment.ID{10 + i}, Name: "m", Base: uint64(i+1) << 40, Size: 1 << 20, Endpoint: "m:1", Protocol: "tcp"}
+			expect(t, "a mount", ask(t, c, c.Generation.MountSegment, mooncake.Args{Client: client(5 + i/2), Segment: spec}), errs.OK)
+		}
+		g := c.Generation
+		expect(t, what+": another's", ask(t, c, g.UnmountSegment, mooncake.Args{SegmentID: segment.ID{10}, Client: client(6)}), errs.IllegalClient)
+		expect(t, what+": another's, later", ask(t, c, g.GracefulUnmount, mooncake.Args{SegmentID: segment.ID{10}, Client: client(6)}), errs.InvalidParams)
+		expect(t, what+": its own", ask(t, c, g.UnmountSegment, mooncake.Args{SegmentID: segment.ID{10}, Client: client(5)}), errs.OK)
+		expect(t, what+": its own, again", ask(t, c, g.UnmountSegment, mooncake.Args{SegmentID: segment.ID{10}, Client: client(5)}), errs.OK)
+		expect(t, what+": its own, later", ask(t, c, g.GracefulUnmount, mooncake.Args{SegmentID: segment.ID{11}, Client: client(5), GraceMillis: 1000}), errs.OK)
+		for _, id := range []segment.ID{{12}, {13}} {
+			if _, mounted := n.primary.Store.OwnerOf(id); !mounted {
+				t.Errorf("%s: segment %v is gone", what, id)
+			}
 		}
 	}
 }

@@ -2,6 +2,7 @@ package access
 
 import (
 	"bytes"
+	"io"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,5 +29,31 @@ func TestFewLines(t *testing.T) {
 		if log.String() != want {
 			t.Errorf("got\n%swant\n%s", log.String(), want)
 		}
+	})
+}
+
+// One peer leaves lines to others, and two leave some to those with few.
+func TestLinesOfPeers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		few := NewFewLines(zerolog.New(io.Discard), 100)
+		lines := func(peer string) (n int) {
+			for few.InfoOf(peer) != nil {
+				n++
+			}
+			return n
+		}
+		want := func(peer string, want int) {
+			t.Helper()
+			if got := lines(peer); got != want {
+				t.Errorf("%s: got %d lines, want %d", peer, got, want)
+			}
+		}
+		want("a", 50)
+		want("b", 38)
+		want("c", 6)
+		want("d", 6)
+		want("e", 0)
+		time.Sleep(time.Minute)
+		want("b", 50)
 	})
 }
