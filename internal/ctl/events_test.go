@@ -2,10 +2,13 @@ package ctl
 
 import (
 	"encoding/json"
+	"slices"
+	"strconv"
 	"testing"
 	"time"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/internal/cli"
 )
 
 // The events of a drain job are found by the id that masterctl drain prints.
@@ -28,6 +31,20 @@ func TestEventsMention(t *testing.T) {
 		if got := (&subject{name: "8"}).in(&pb.EventsResponse{Json: content}); got != want {
 			t.Errorf("--mention=8, %s: got %v, want %v", content, got, want)
 		}
+	}
+}
+
+// Without --limit the newest 100 events come, of more.
+func testNewestEvents(t *testing.T) {
+	lines := func(args ...string) []string {
+		return timeless(run(t, append([]string{"events", "-o", "json"}, args...)...).Want(t, cli.StatusOK).Out)
+	}
+	for i := 0; len(lines("--limit=0")) <= 101; i++ {
+		run(t, "put", "newest"+strconv.Itoa(i), "--size=1").Want(t, cli.StatusOK)
+	}
+	last := lines("--type=PUT_END", "--limit=1")
+	if got := lines(); len(got) != 100 || !slices.Contains(got, last[0]) {
+		t.Errorf("got %d events, want the newest 100, with %s", len(got), last)
 	}
 }
 
