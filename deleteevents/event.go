@@ -45,7 +45,7 @@ type Event struct {
 	Removals []*metadata.Removal // exact objects; empty for UnmountSegment
 	Segments []segment.Number    // of UnmountSegment
 	Claims   []metadata.Claim    // of UnmountSegment: what readers have leases on
-	Removed  int                 `json:"-"` // how many of them existed; set by Apply, so not in the journal
+	Removed  int                 // how many of them existed; set by Apply, so not in the journal
 }
 
 // Stream returns DeleteEvents.

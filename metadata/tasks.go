@@ -41,6 +41,10 @@ const (
 	TaskSucceeded
 )
 
+func (s TaskStatus) String() string {
+	return nameOf(s+1, "PENDING", "PROCESSING", "FAILED", "SUCCEEDED")
+}
+
 // Ended reports whether nothing is left to do.
 func (s TaskStatus) Ended() bool { return s >= TaskFailed }
 

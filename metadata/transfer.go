@@ -336,7 +336,7 @@ type EndTransfer struct {
 	// Lost is set by Apply on this node if the source or a new replica went with its
 	// segment. Without its source nothing becomes readable; a move that lost its target
 	// leaves the source.
-	Lost bool `json:"-"`
+	Lost bool
 }
 
 // Apply ends the transfer. It answers ObjectNotFound if the object is gone, and

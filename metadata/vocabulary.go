@@ -141,6 +141,8 @@ const (
 	SelectAll
 )
 
+func (s Selector) String() string { return nameOf(s, "MEMORY", "DISK", "LOCAL_DISK", "ALL") }
+
 func (s Selector) selects(k ReplicaKind) bool {
 	switch s {
 	case SelectMemory, SelectAll:

@@ -19,15 +19,20 @@ import (
 // eventMessage describes a change. Segments that it names by number get the names that the
 // store knows; store may be nil.
 func eventMessage(of journal.Stamp, c metadata.Change, store *metadata.Store) *pb.EventsResponse {
+	var names []metadata.SegmentName
+	if numbers := segmentsOf(c); len(numbers) > 0 && store != nil {
+		names = store.SegmentNames(numbers)
+	}
+	return eventWith(of, c, names)
+}
+
+// eventWith describes a change with the names of the segments that it names by number.
+func eventWith(of journal.Stamp, c metadata.Change, names []metadata.SegmentName) *pb.EventsResponse {
 	e := &pb.EventsResponse{Term: uint64(of.Term), Sequence: uint64(of.Seq), ClusterTimeMs: int64(of.Time), Stream: streams[c.Stream()]}
 	e.Type, e.Text = typeAndText(c)
-	b, err := json.Marshal(c)
-	if err != nil {
-		return e
-	}
-	e.Json = string(b)
-	if numbers := segmentsOf(c); len(numbers) > 0 && store != nil {
-		addNames(e, store.SegmentNames(numbers))
+	e.Text += firstOf(names)
+	if b, err := json.Marshal(eventFields(c, names)); err == nil {
+		e.Json = string(b)
 	}
 	return e
 }
@@ -46,23 +51,20 @@ func segmentsOf(c metadata.Change) []segment.Number {
 	return nil
 }
 
-// addNames adds names of segments to a description, and the first of them to its text.
-func addNames(e *pb.EventsResponse, list []metadata.SegmentName) {
+// firstOf returns what the text of an event says of the names of its segments.
+func firstOf(names []metadata.SegmentName) string {
 	const few = 3
-	if len(list) == 0 {
-		return
+	if len(names) == 0 {
+		return ""
 	}
 	var first []string
-	for _, n := range list[:min(few, len(list))] {
+	for _, n := range names[:min(few, len(names))] {
 		first = append(first, cli.Key(n.Name))
 	}
-	if len(list) > few {
+	if len(names) > few {
 		first = append(first, "...")
 	}
-	e.Text += ": " + strings.Join(first, ", ")
-	if b, err := json.Marshal(list); err == nil {
-		e.Json = strings.TrimSuffix(e.Json, "}") + `,"Named":` + string(b) + "}"
-	}
+	return ": " + strings.Join(first, ", ")
 }
 
 var streams = map[metadata.Stream]pb.EventStream{
@@ -114,7 +116,7 @@ func typeAndText(c metadata.Change) (kind, text string) {
 	case *metadata.AddTask:
 		return "ADD_TASK", fmt.Sprintf("client %v copies key %q from %s to %d others, move %v", c.Client, c.Key, cli.Key(c.Source), len(c.Targets), c.Move)
 	case *metadata.SetTasks:
-		return "SET_TASKS", fmt.Sprintf("%d tasks have the status %d: %s", len(c.IDs), c.Status, cli.Printable(c.Message))
+		return "SET_TASKS", fmt.Sprintf("%d tasks have the status %v: %s", len(c.IDs), c.Status, cli.Printable(c.Message))
 	case *metadata.SaveDrain:
 		return "SAVE_DRAIN", fmt.Sprintf("job %s of %d segments: %v", service.Decimal(c.ID), len(c.Numbers), c.Status)
 	case *metadata.SetQuota:

@@ -42,8 +42,8 @@ func TestNamesInEvents(t *testing.T) {
 				t.Errorf("%T: got %q, want %s in it", c, text, want)
 			}
 		}
-		e := eventMessage(journal.Stamp{}, &metadata.CloseSegment{}, nil)
-		if addNames(e, []metadata.SegmentName{{Name: name}}); !strings.HasSuffix(e.GetText(), ": "+want) {
+		e := eventWith(journal.Stamp{}, &metadata.CloseSegment{}, []metadata.SegmentName{{Name: name}})
+		if !strings.HasSuffix(e.GetText(), ": "+want) {
 			t.Errorf("got %q, want %s at its end", e.GetText(), want)
 		}
 	}
@@ -60,8 +60,7 @@ func TestEventsAsJSON(t *testing.T) {
 		got += fmt.Sprintf("%s: %s: %s\n", e.GetType(), e.GetText(), e.GetJson())
 	}
 	named := &deleteevents.Event{Type: deleteevents.UnmountSegment, Segments: []segment.Number{1}}
-	e := eventMessage(journal.Stamp{}, named, nil)
-	addNames(e, []metadata.SegmentName{{Number: 1, Name: "host-1", ID: segment.ID{1}}})
+	e := eventWith(journal.Stamp{}, named, []metadata.SegmentName{{Number: 1, Name: "host-1", ID: segment.ID{1}}})
 	got += fmt.Sprintf("%s: %s: %s\n", e.GetType(), e.GetText(), e.GetJson())
 
 	if *update {
@@ -123,10 +122,14 @@ func eventsOfEachKind() []metadata.Change {
 		&metadata.WipeDisks{Number: 7},
 		&metadata.StartTransfer{Ref: ref, Client: client, Move: true, Promotion: true, Source: 1, Targets: placed},
 		&metadata.EndTransfer{Ref: ref, Complete: true, LeaseUntil: 9},
-		&metadata.AddTask{Task: metadata.Task{ID: metadata.TaskID{1}, Client: client, Move: true, Tenant: "t", Key: "k", Source: "a", Targets: []string{"b"}}},
+		&metadata.AddTask{Task: metadata.Task{
+			ID: metadata.TaskID{1}, Client: client, Move: true, Tenant: "t", Key: "k", Source: "a", Targets: []string{"b"}, Size: 8, Status: metadata.TaskFailed,
+			Message: "m", Created: 1, Updated: 2,
+		}},
 		&metadata.SetTasks{IDs: []metadata.TaskID{{1}}, Status: metadata.TaskFailed, Message: "m"},
 		&metadata.SaveDrain{Drain: metadata.Drain{
 			ID: metadata.TaskID{1}, Segments: []string{"a"}, Targets: []string{"b"}, Numbers: []segment.Number{1}, Concurrency: 4, Status: metadata.DrainRunning, Message: "m",
+			Created: 1, Updated: 2, Succeeded: 3, Failed: 4, Bytes: 5,
 		}},
 		&metadata.SetQuota{Tenant: "t", Bytes: 300, More: true},
 		&leasesync.Batch{Renewals: []leasesync.Renewal{{Ref: ref, Deadline: 5}}},

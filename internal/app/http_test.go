@@ -158,6 +158,8 @@ func TestHTTPOfAPair(t *testing.T) {
 	primary.want("/node", http.StatusOK, `"role":"primary"`, `"serving":true`, `"term":1`)
 	primary.becomes("/understudy.v1.AdminService/History", http.StatusOK, `"node_id":"`+primary.cfg.Node.ID+`"`)
 	standby.want("/understudy.v1.AdminService/History", http.StatusOK, `"there was no journal"`)
+	primary.want("/understudy.v1.AdminService/Events?limit=9", http.StatusOK, `"TERM_START"`, `"PUT_START"`)
+	standby.want("/understudy.v1.AdminService/DumpRanges", http.StatusOK, `"host-a"`)
 	primary.want("/openapi.json", http.StatusOK, `"/understudy.v1.AdminService/History"`)
 	primary.want("/metrics/summary", http.StatusOK, "role=leader, state=serving, service_ready=true, master={Mem Storage: ", "Keys: 1 (", ", view_version=1")
 	primary.want("/metrics", http.StatusOK, "\nmaster_key_count 1\n", "\nmaster_value_size_bytes_count 1\n",

@@ -42,6 +42,7 @@ func TestCluster(t *testing.T) {
 	t.Run("watching", testWatching)
 	t.Run("digest", testDigest)
 	t.Run("events", testEvents)
+	t.Run("newest events", testNewestEvents)
 	t.Run("backup", testBackup)
 	t.Run("handover", testHandover)
 	t.Run("forget", testForget)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 
@@ -158,8 +157,12 @@ func (s *subject) in(event *pb.EventsResponse) bool {
 	if json.Unmarshal([]byte(event.GetJson()), &content) != nil {
 		return false
 	}
-	if names(content, s.name) || strings.HasPrefix(event.GetText(), "job "+s.name+" ") {
-		var object struct{ Tenant, Key, ID string }
+	if names(content, s.name) {
+		var object struct {
+			Tenant string `json:"tenant"`
+			Key    string `json:"key"`
+			ID     string `json:"object_id"`
+		}
 		err := json.Unmarshal([]byte(event.GetJson()), &object)
 		if err == nil && s.tenant != "" && object.Tenant != "" && object.Tenant != s.tenant {
 			return false
@@ -188,18 +191,32 @@ func (e *follower) hint(cmd *cobra.Command) {
 	}
 }
 
-// names reports whether one of the strings in a JSON value is text.
-func names(value any, text string) bool {
-	within := func(v any) bool { return names(v, text) }
-	switch v := value.(type) {
-	case string:
-		return v == text
+// names reports whether an event names a key, a segment or an id. Other strings in its JSON
+// do not count: many are numbers, which may look like keys.
+func names(content any, name string) bool {
+	switch v := content.(type) {
 	case []any:
-		return slices.ContainsFunc(v, within)
+		return slices.ContainsFunc(v, func(v any) bool { return names(v, name) })
 	case map[string]any:
-		return slices.ContainsFunc(slices.Collect(maps.Values(v)), within)
+		for field, v := range v {
+			if text, ok := v.(string); ok && text == name && isName(field) || names(v, name) {
+				return true
+			}
+			if list, ok := v.([]any); ok && slices.Contains(list, any(name)) && isName(field) {
+				return true
+			}
+		}
 	}
 	return false
+}
+
+// isName reports whether a field of an event names something.
+func isName(field string) bool {
+	switch field {
+	case "key", "segment_name", "segments", "source_segment", "target_segments", "task_ids":
+		return true
+	}
+	return strings.HasSuffix(field, "_id")
 }
 
 // eventLine has columns of fixed width, since the table may grow without end.

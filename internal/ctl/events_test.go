@@ -2,15 +2,18 @@ package ctl
 
 import (
 	"encoding/json"
+	"slices"
+	"strconv"
 	"testing"
 	"time"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/internal/cli"
 )
 
 // The events of a drain job are found by the id that masterctl drain prints.
 func TestEventsMentionDrains(t *testing.T) {
-	event := &pb.EventsResponse{Type: "SAVE_DRAIN", Text: "job 1-2 of 1 segments: RUNNING", Json: "{}"}
+	event := &pb.EventsResponse{Type: "SAVE_DRAIN", Json: `{"job_id":"1-2"}`}
 	for mention, want := range map[string]bool{"1-2": true, "1": false, "job": false} {
 		if got := (&subject{name: mention}).in(event); got != want {
 			t.Errorf("--mention=%s: got %v, want %v", mention, got, want)
@@ -18,12 +21,39 @@ func TestEventsMentionDrains(t *testing.T) {
 	}
 }
 
+// Names are found where an event has them. A number that looks like a key is none.
+func TestEventsMention(t *testing.T) {
+	for content, want := range map[string]bool{
+		`{"key":"8"}`: true, `{"source_segment":"8"}`: true, `{"target_segments":["7","8"]}`: true, `{"named_segments":[{"segment_name":"8"}]}`: true,
+		`{"removals":[{"object_id":"8","request_id":null}]}`: true, `{"task_ids":["8"]}`: true, `{"request_id":"8"}`: true,
+		`{"size":"8","segment_numbers":[8],"lease_until_cluster_time_ms":"8","tenant":"8","message":"8","key":"9"}`: false,
+	} {
+		if got := (&subject{name: "8"}).in(&pb.EventsResponse{Json: content}); got != want {
+			t.Errorf("--mention=8, %s: got %v, want %v", content, got, want)
+		}
+	}
+}
+
+// Without --limit the newest 100 events come, of more.
+func testNewestEvents(t *testing.T) {
+	lines := func(args ...string) []string {
+		return timeless(run(t, append([]string{"events", "-o", "json"}, args...)...).Want(t, cli.StatusOK).Out)
+	}
+	for i := 0; len(lines("--limit=0")) <= 101; i++ {
+		run(t, "put", "newest"+strconv.Itoa(i), "--size=1").Want(t, cli.StatusOK)
+	}
+	last := lines("--type=PUT_END", "--limit=1")
+	if got := lines(); len(got) != 100 || !slices.Contains(got, last[0]) {
+		t.Errorf("got %d events, want the newest 100, with %s", len(got), last)
+	}
+}
+
 // A key of one tenant is not that of another.
 func TestEventsOfATenant(t *testing.T) {
 	put := func(tenant, id string) *pb.EventsResponse {
-		return &pb.EventsResponse{Type: "PUT_START", Json: `{"Tenant":"` + tenant + `","Key":"k","ID":"` + id + `"}`}
+		return &pb.EventsResponse{Type: "PUT_START", Json: `{"tenant":"` + tenant + `","key":"k","object_id":"` + id + `"}`}
 	}
-	remove := &pb.EventsResponse{Type: "REMOVE", Json: `{"Removals":[{"ID":"17"}]}`}
+	remove := &pb.EventsResponse{Type: "REMOVE", Json: `{"removals":[{"object_id":"17"}]}`}
 	for tenant, want := range map[string]bool{"red": false, "blue": true, "": true} {
 		s := &subject{name: "k", tenant: tenant}
 		if got := s.in(put("blue", "17")); got != want {
@@ -48,11 +78,11 @@ func TestSince(t *testing.T) {
 // internal/app/testdata/events.golden.
 func TestEventLine(t *testing.T) {
 	result := resultOf(&pb.EventsResponse{
-		Term: 1, Sequence: 2, ClusterTimeMs: 3, Stream: pb.EventStream_EVENT_STREAM_OBJECT_EVENTS, Type: "DISCARD", Text: "object 5", Json: `{"Shard":7,"ID":"5"}`,
+		Term: 1, Sequence: 2, ClusterTimeMs: 3, Stream: pb.EventStream_EVENT_STREAM_OBJECT_EVENTS, Type: "DISCARD", Text: "object 5", Json: `{"object_id":"5"}`,
 	})
 	result.Wall, result.Rough = "2026-01-02T12:00:00.000Z", true
 	const want = `{"term":1,"sequence":2,"cluster_time_ms":3,"wall_time":"2026-01-02T12:00:00.000Z","wall_time_approximate":true,` +
-		`"stream":"object_events","type":"DISCARD","text":"object 5","event":{"Shard":7,"ID":"5"}}`
+		`"stream":"object_events","type":"DISCARD","text":"object 5","event":{"object_id":"5"}}`
 	if got, err := json.Marshal(result); err != nil || string(got) != want {
 		t.Errorf("got %s, %v\nwant %s", got, err, want)
 	}

@@ -32,20 +32,27 @@ import (
 // maxJSON is how many bytes a request in JSON may have: a key, with every byte escaped.
 const maxJSON = 512 << 10
 
-// JSON returns a handler for the unary calls of AdminService over HTTP. Calls without side
-// effects take GET, with the fields of the request in the query. All take POST, with the
-// request in the body, or its fields as a form sends them. Answers, and errors as a
-// google.rpc.Status, are in JSON as protobuf defines it. Roles, limits and the audit are those
-// of gRPC.
+// JSON returns a handler for the calls of AdminService over HTTP, but for those that send or
+// take files. Calls without side effects take GET, with the fields of the request in the
+// query. All take POST, with the request in the body, or its fields as a form sends them.
+// Answers, and errors as a google.rpc.Status, are in JSON as protobuf defines it; a stream has
+// one message a line (see lineStream). Roles, limits and the audit are those of gRPC.
 func (s *Server) JSON() http.Handler {
 	mux := http.NewServeMux()
 	service := "/" + pb.AdminService_ServiceDesc.ServiceName + "/"
 	methods := pb.File_understudy_v1_admin_proto.Services().ByName("AdminService").Methods()
+	handle := func(name string, h http.HandlerFunc) {
+		mux.HandleFunc("POST "+service+name, h)
+		if harmless(methods.ByName(protoreflect.Name(name))) {
+			mux.HandleFunc("GET "+service+name, h)
+		}
+	}
 	for _, call := range pb.AdminService_ServiceDesc.Methods {
-		h := s.overHTTP(call)
-		mux.HandleFunc("POST "+service+call.MethodName, h)
-		if harmless(methods.ByName(protoreflect.Name(call.MethodName))) {
-			mux.HandleFunc("GET "+service+call.MethodName, h)
+		handle(call.MethodName, s.overHTTP(call))
+	}
+	for _, call := range pb.AdminService_ServiceDesc.Streams {
+		if call.ServerStreams && !call.ClientStreams && service+call.StreamName != pb.AdminService_Backup_FullMethodName {
+			handle(call.StreamName, s.streamOverHTTP(service, call))
 		}
 	}
 	return mux
@@ -59,29 +66,52 @@ func harmless(m protoreflect.MethodDescriptor) bool {
 
 func (s *Server) overHTTP(call grpc.MethodDesc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		from := peerOf(r)
-		ctx := peer.NewContext(r.Context(), from)
-		ctx = grpcmd.NewIncomingContext(ctx, grpcmd.Pairs("authorization", r.Header.Get("Authorization"), joinToken, r.Header.Get(joinToken)))
-		resp, err := call.Handler(s.admin, ctx, func(to any) error { return s.readJSON(w, r, share.Host(from.Addr), to.(protobuf.Message)) }, s.around)
+		resp, err := call.Handler(s.admin, contextOf(r), func(to any) error { return s.readJSON(w, r, to.(protobuf.Message)) }, s.around)
 		if large, ok := resp.(*answer); ok {
 			defer large.giveBack()
 			resp = large.Message
 		}
-		code := http.StatusOK
 		if err != nil {
-			st, _ := status.FromError(s.statusOf(call.MethodName, 0, err))
-			code, resp = runtime.HTTPStatusFromCode(st.Code()), st.Proto()
-		}
-		b, err := protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true}.Marshal(resp.(protobuf.Message))
-		if err != nil { // text that is not UTF-8
-			http.Error(w, "the answer cannot be written as JSON; ask over gRPC", http.StatusInternalServerError)
+			writeStatus(w, s.statusOf(call.MethodName, 0, err))
 			return
 		}
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Cache-Control", "no-store")
-		w.WriteHeader(code)
-		_, _ = w.Write(append(b, '\n'))
+		writeJSON(w, http.StatusOK, resp.(protobuf.Message))
 	}
+}
+
+// writeStatus answers with an error, as a google.rpc.Status.
+func writeStatus(w http.ResponseWriter, err error) {
+	st, _ := status.FromError(err)
+	writeJSON(w, runtime.HTTPStatusFromCode(st.Code()), st.Proto())
+}
+
+func writeJSON(w http.ResponseWriter, code int, m protobuf.Message) {
+	b, err := lineOf(m)
+	if err != nil { // text that is not UTF-8
+		http.Error(w, "the answer cannot be written as JSON; ask over gRPC", http.StatusInternalServerError)
+		return
+	}
+	begin(w, code, "application/json")
+	_, _ = w.Write(b)
+}
+
+// begin begins an answer.
+func begin(w http.ResponseWriter, code int, contentType string) {
+	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(code)
+}
+
+// lineOf returns a message as a line of JSON.
+func lineOf(m protobuf.Message) ([]byte, error) {
+	b, err := protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true}.Marshal(m)
+	return append(b, '\n'), err
+}
+
+// contextOf returns the context of a request as gRPC would have it.
+func contextOf(r *http.Request) context.Context {
+	ctx := peer.NewContext(r.Context(), peerOf(r))
+	return grpcmd.NewIncomingContext(ctx, grpcmd.Pairs("authorization", r.Header.Get("Authorization"), joinToken, r.Header.Get(joinToken)))
 }
 
 // around runs a handler within all interceptors of a gRPC call.
@@ -94,10 +124,11 @@ func (s *Server) around(ctx context.Context, req any, info *grpc.UnaryServerInfo
 }
 
 // readJSON reads a request. Meanwhile its bytes count as those of a request over gRPC.
-func (s *Server) readJSON(w http.ResponseWriter, r *http.Request, host string, to protobuf.Message) error {
+func (s *Server) readJSON(w http.ResponseWriter, r *http.Request, to protobuf.Message) error {
 	if r.Method != http.MethodPost {
 		return readFields(r.URL.RawQuery, to)
 	}
+	host := share.Host(peerOf(r).Addr)
 	if taken, all, own := s.arriving.Take(host, maxJSON); !taken {
 		return errs.New(errs.Unavailable, "", "%d bytes of requests of yours are not finished, of all %d; finish these first", own, all)
 	}

@@ -52,8 +52,8 @@ func TestJSON(t *testing.T) {
 		{"GET", "Handover?term=3", "", 405, ""},
 		{"POST", "Handover", `{"term":3}`, 200, `"leader_address":"b:2"`},
 		{"POST", "Handover", `{"term":"3","target_node_id":"x"}`, 400, `"kind":"KIND_INVALID_PARAMS"`},
-		{"GET", "Events", "", 404, ""},
-		{"POST", "Backup", "{}", 404, ""},
+		{"POST", "Backup", "{}", 404, ""}, // files are for gRPC
+		{"POST", "Refound", "{}", 404, ""},
 	} {
 		if code, body := n.json(test.method, test.path, test.body); code != test.code || !strings.Contains(body, test.want) {
 			t.Errorf("%s %s: got %d %s; want %d %s", test.method, test.path, code, body, test.code, test.want)

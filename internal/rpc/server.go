@@ -186,7 +186,8 @@ type Server struct {
 	grpc        *grpc.Server
 	conns       accepted
 	admin       *adminService
-	unary       []grpc.UnaryServerInterceptor // around each call, the outermost one first
+	unary       []grpc.UnaryServerInterceptor  // around each call, the outermost one first
+	streamed    []grpc.StreamServerInterceptor // likewise, around each stream
 	permissions map[string]permission
 	peersLog    zerolog.Logger         // of what many peers may cause
 	refusals    zerolog.Logger         // of calls whose callers lack the role
@@ -230,6 +231,7 @@ func NewServer(c Config) *Server {
 		c.Credentials = insecure.NewCredentials()
 	}
 	s.unary = []grpc.UnaryServerInterceptor{s.finishUnary, s.authorizeUnary, recovery.UnaryServerInterceptor(), s.admitUnary}
+	s.streamed = []grpc.StreamServerInterceptor{s.finishStream, s.authorizeStream, s.cutStalled, recovery.StreamServerInterceptor(), s.endStream}
 	open := new(openConns)
 	options := []grpc.ServerOption{
 		grpc.Creds(counting{c.Credentials, newHolders(s.open), newHolders(s.arriving), s.logUnfinished, open}),
@@ -245,7 +247,7 @@ func NewServer(c Config) *Server {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: probeAfter, Timeout: probeTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPingInterval, PermitWithoutStream: true}),
 		grpc.ChainUnaryInterceptor(s.unary...),
-		grpc.ChainStreamInterceptor(s.finishStream, s.authorizeStream, s.cutStalled, recovery.StreamServerInterceptor(), s.endStream),
+		grpc.ChainStreamInterceptor(s.streamed...),
 	}
 	if c.Tracer != nil {
 		options = append(options, grpc.StatsHandler(c.Tracer))

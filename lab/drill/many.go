@@ -313,8 +313,8 @@ func deletionsSince(ctx context.Context, n *cluster.Node, after, newest uint64) 
 		}
 		var deleted struct {
 			Removals []struct {
-				ID uint64 `json:",string"`
-			}
+				ID uint64 `json:"object_id,string"`
+			} `json:"removals"`
 		}
 		if err := json.Unmarshal([]byte(event.GetJson()), &deleted); err != nil {
 			return 0, fmt.Errorf("reading the journal: %s: %w", event.GetJson(), err)

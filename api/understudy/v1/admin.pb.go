@@ -2319,7 +2319,8 @@ type EventsResponse struct {
 	Type string `protobuf:"bytes,6,opt,name=type,proto3" json:"type,omitempty"`
 	// One line for people; may name keys.
 	Text string `protobuf:"bytes,7,opt,name=text,proto3" json:"text,omitempty"`
-	// All of it as a JSON object; may name keys. Ids are strings in it.
+	// All of it as a JSON object, with the fields that docs/reference.md lists for its
+	// type; may name keys. Numbers of 64 bits are strings in it.
 	Json          string `protobuf:"bytes,8,opt,name=json,proto3" json:"json,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
