@@ -123,6 +123,7 @@ func (c *companions) look(ctx context.Context, n *Node, s follower.Status) {
 	if err != nil {
 		return
 	}
+	n.readCounts(leader, nodes, n.Clock())
 	view, err := n.reader().Look(ctx)
 	if err != nil {
 		return

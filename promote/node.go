@@ -106,6 +106,8 @@ type Config struct {
 	Tracer   journal.Tracer // may be nil
 	Peers    Peers
 	Server   Server
+	// Counts returns what this node registers of its calls while it is elected; may be nil.
+	Counts func() Counts
 	// LeaderChanged is called with the elected node whenever it changes; may be nil.
 	LeaderChanged func(Leader)
 }
@@ -186,6 +188,7 @@ type Node struct {
 	answers                  bool
 	raised                   int // how often the pace was slowed down, in earlier terms
 	lapses                   int // how often the right to answer lapsed and came back, in earlier terms
+	counts                   PrimaryCounts
 }
 
 // New returns a node that is ready to run.

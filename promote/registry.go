@@ -63,6 +63,8 @@ type NodeInfo struct {
 	EtcdFull bool `json:"etcd_full,omitempty"`
 
 	Rules metadata.Rules `json:"rules,omitempty"` // the newest it knows; older versions leave it out
+
+	Counts Counts `json:"counts,omitzero"` // of an elected node; older versions leave them out
 }
 
 // holdsState reports whether a node holds a complete state, of the journal in etcd or of one

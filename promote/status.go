@@ -41,6 +41,7 @@ type Status struct {
 	Unread                bool          // this node holds no state, and has state files that it could not read, or may read yet
 	Obstacle              *Obstacle     // why no node serves, as far as this node knows; nil if one does
 	Space                 journal.Space // in the etcd that is embedded in this node, if it makes space there
+	Counts                PrimaryCounts
 }
 
 // Status returns how this node stands. It does not ask etcd.
@@ -53,7 +54,7 @@ func (n *Node) Status() Status {
 			ID: n.ID, Role: n.role, RPC: n.RPC, HTTP: n.HTTP, Version: n.Version, Settings: n.Settings,
 			Formats: [2]int{journal.MinFormatVersion, journal.FormatVersion}, Rules: metadata.NewestRules,
 		},
-		Saving: n.saver.status(), Space: n.compactor.Space(),
+		Saving: n.saver.status(), Space: n.compactor.Space(), Counts: n.counts,
 	}
 	var f follower.Status
 	if n.term == nil && n.follower != nil {
@@ -139,6 +140,9 @@ func (n *Node) capability() (Role, bool) {
 func (n *Node) self(ctx context.Context) NodeInfo {
 	s := n.Status()
 	if s.Self.Role != Standby {
+		if n.Config.Counts != nil {
+			s.Self.Counts = n.Config.Counts()
+		}
 		return s.Self
 	}
 	reader := &journal.Reader{Client: n.Client, Layout: n.Layout}

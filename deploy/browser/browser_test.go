@@ -4,6 +4,7 @@ package browser_test
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -135,8 +136,38 @@ func until(t *testing.T, n *cluster.Node, path, text string) time.Time {
 	}
 }
 
-// shownWithin is how soon after the next primary serves its Timeline has the gap. That
-// takes 0.2 s, and longer on a busy machine; operators are promised 2 s.
+// curves reports whether a node's Timeline has a hit rate and puts of a second before a time.
+func curves(t *testing.T, n *cluster.Node, before time.Time) bool {
+	t.Helper()
+	var got struct {
+		At                   []int64
+		Hit, Gets, Puts, P99 []float64 // null is 0
+	}
+	_ = json.Unmarshal([]byte(ask(t, n, "/console/timeline.json?w=5m")), &got) // empty without an answer
+	for i, at := range got.At {
+		if at <= before.Unix() && got.Hit[i] > 0 && got.Hit[i] < 1 && got.Puts[i] > 0 && got.P99[i] > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// untilCurves waits until a standby has curves of its primary.
+func untilCurves(t *testing.T, n *cluster.Node) {
+	t.Helper()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.After(time.Minute); !curves(t, n, time.Now()); {
+		select {
+		case <-tick.C:
+		case <-end:
+			t.Fatal("the standby has no curves of its primary after a minute")
+		}
+	}
+}
+
+// shownWithin is how soon after the kill the Timeline of the next primary has the gap, on a page
+// that is open in a browser too. That takes 1.6 s, of which 1.2 s are the failover.
 const shownWithin = 2 * time.Second
 
 // The primary is killed under load: the Timeline of the next one has the gap with its
@@ -156,6 +187,7 @@ func TestKilledPrimary(t *testing.T) {
 		b.shootTall("cluster", `document.getElementById("etcd").getBoundingClientRect().bottom <= innerHeight`)
 		b.open(standby, "timeline?w=5m")
 	}
+	untilCurves(t, standby)
 	killed := time.Now()
 	primary.Kill()
 	served := until(t, standby, "/readyz", "OK")
@@ -165,14 +197,21 @@ func TestKilledPrimary(t *testing.T) {
 		t.Errorf("the Timeline does not say why:\n%s", page)
 	}
 	t.Logf("after the kill: served again in %v, the gap on the Timeline in %v", served.Sub(killed), shown.Sub(killed))
-	if late := shown.Sub(served); late > shownWithin {
-		t.Errorf("the Timeline has the gap %v after the next primary serves, want at most %v", late, shownWithin)
+	if !curves(t, standby, killed) {
+		t.Error("the next primary's Timeline has no put with a hit rate from before the kill")
+	}
+	if late := shown.Sub(killed); late > shownWithin {
+		t.Errorf("the Timeline has the gap %v after the kill, want at most %v", late, shownWithin)
 	}
 	if b == nil {
 		t.Skip("no Chromium is installed (Debian: apt-get install chromium), so what a browser shows is not checked")
 	}
 	b.wait(`document.querySelector("tr.is-gap") && document.getElementById("chart").dataset.gaps > 0`)
-	t.Logf("in the browser, without a reload, in %v", time.Since(killed))
+	late := time.Since(killed)
+	t.Logf("in the browser, without a reload, in %v", late)
+	if late > shownWithin {
+		t.Errorf("the browser shows the gap %v after the kill, want at most %v", late, shownWithin)
+	}
 	b.wait(`document.querySelector(".role").textContent === "primary"`)
 	points := `document.getElementById("chart").dataset.points`
 	b.run(chromedp.Evaluate("const before = +"+points, nil))

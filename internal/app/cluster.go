@@ -62,6 +62,7 @@ func newClusterNode(a *App, e *etcdConn) *clusterNode {
 		Options:  a.options(),
 		Follower: follower.Config{FullSyncInterval: cfg.Lease.FullSyncInterval, Counters: a.counters.leases},
 		Journal:  newLateObserver(a), Tracer: a.commitTracer(), Peers: peers, Server: a, LeaderChanged: func(l promote.Leader) { a.gate.SetHint(a.hint(l)) },
+		Counts: a.counts,
 	})
 	return &clusterNode{
 		Node: n, app: a, peers: peers, members: e.journal, conn: e, reader: &journal.Reader{Client: e.journal, Layout: layout, Codec: service.Codec()},

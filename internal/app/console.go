@@ -24,6 +24,23 @@ func (a *App) newRecorder() *console.Recorder {
 	return &console.Recorder{Read: a.reading, Now: clock.Wall}
 }
 
+// countsFresh is how long the counts of the primary are taken after this node read them: it reads
+// them once a second while etcd answers.
+const countsFresh = 5 * time.Second
+
+// counts returns what this node registers of its calls while it is elected.
+func (a *App) counts() promote.Counts { return promote.Counts(a.recorder.Counts()) }
+
+// primaryCounts returns the counts of the primary; zero if that is this node, or if none were
+// read lately.
+func (a *App) primaryCounts(s promote.Status) console.Counts {
+	c := s.Counts
+	if c.NodeID != s.Leader.NodeID || c.NodeID == s.Self.ID || a.clock()-c.Read > countsFresh {
+		return console.Counts{}
+	}
+	return console.Counts(c.Counts)
+}
+
 // reading returns how this node stands now. It asks nobody.
 func (a *App) reading() console.Reading {
 	s, calls, puts := a.node.promoteStatus(), a.counters.service, a.metrics.Puts()
@@ -31,6 +48,7 @@ func (a *App) reading() console.Reading {
 		Role: string(s.Self.Role), Term: uint64(max(s.Leader.Term, s.Position.Term)), Primary: s.Leader.NodeID, Serving: a.gate.Serves(),
 		Gets: calls.Gets.Load() + calls.ExistMisses.Load(), Hits: calls.ValidGets.Load(), Saves: s.Saving.Saves,
 		Puts: console.Latency{Count: puts.Count, Bounds: puts.Bounds, Counts: puts.Counts}, LoadReason: string(s.LastLoad),
+		Elected: a.primaryCounts(s),
 	}
 	for _, n := range s.Loads {
 		read.Loads += n

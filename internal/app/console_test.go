@@ -2,6 +2,7 @@ package app
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/internal/config"
 )
@@ -101,24 +103,84 @@ func TestConsoleOfALoneNode(t *testing.T) {
 // curves waits until the Timeline has a put with its latency.
 func (n *httpNode) curves() {
 	n.t.Helper()
+	n.step("a put", func() {}, func(s step) bool { return s.Puts > 0 && s.P99 > 0 })
+}
+
+// A step is what the Timeline's curves have at a time. What is null there is -1.
+type step struct {
+	At                   int64
+	Hit, Gets, Puts, P99 float64
+}
+
+// steps returns the Timeline's curves.
+func (n *httpNode) steps() (list []step) {
+	n.t.Helper()
+	var got struct {
+		At                   []int64
+		Hit, Gets, Puts, P99 []*float64
+	}
+	_, body := n.ask("/console/timeline.json?w=5m")
+	if err := json.Unmarshal([]byte(body), &got); err != nil {
+		n.t.Fatal(err)
+	}
+	value := func(v *float64) float64 {
+		if v == nil {
+			return -1
+		}
+		return *v
+	}
+	for i, at := range got.At {
+		list = append(list, step{at, value(got.Hit[i]), value(got.Gets[i]), value(got.Puts[i]), value(got.P99[i])})
+	}
+	return list
+}
+
+// step waits until the curves have a certain step. It makes calls meanwhile.
+func (n *httpNode) step(what string, calls func(), is func(step) bool) step {
+	n.t.Helper()
 	poll := time.NewTicker(100 * time.Millisecond)
 	defer poll.Stop()
 	for end := time.After(20 * time.Second); ; {
-		var got struct {
-			Puts, P99 []float64 // null is 0
-		}
-		_, body := n.ask("/console/timeline.json?w=5m")
-		if err := json.Unmarshal([]byte(body), &got); err != nil {
-			n.t.Fatal(err)
-		}
-		// Less than 1 a second if two samples are of one second, as on a busy machine.
-		if i := slices.IndexFunc(got.Puts, func(puts float64) bool { return puts > 0 }); i >= 0 && got.P99[i] > 0 {
-			return
+		calls()
+		steps := n.steps()
+		if i := slices.IndexFunc(steps, is); i >= 0 {
+			return steps[i]
 		}
 		select {
 		case <-poll.C:
 		case <-end:
-			n.t.Fatalf("the Timeline has no put: %s", body)
+			n.t.Fatalf("the Timeline has no step with %s: %+v", what, steps)
 		}
 	}
+}
+
+// A standby has the curves of the primary, and keeps them when it is primary itself. Nobody
+// called it: it shows no other value for the time before.
+func TestCurvesOfAnEarlierPrimary(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t).Endpoints()
+	primary := startHTTPNode(t, config.Primary, etcd)
+	primary.becomes("/readyz", http.StatusOK, "OK")
+	standby := startHTTPNode(t, config.Standby, etcd)
+	standby.becomes("/readyz?role=standby", http.StatusOK, "OK")
+	if first := standby.step("a value or none", func() {}, func(step) bool { return true }); first.Hit != -1 || first.Puts != -1 {
+		t.Errorf("when the standby knew nothing its curves have %+v, want nothing", first)
+	}
+	w, i := writer(t, client.Config{Addresses: []string{primary.RPCAddress()}}), 0
+	calls := func() {
+		key := fmt.Sprint("k", i)
+		put(t, w, key)
+		if _, err := w.GetReplicaList(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = w.GetReplicaList(t.Context(), key+"-not-there")
+		i++
+	}
+	known := func(s step) bool { return s.Hit > 0 && s.Hit < 1 && s.Gets > 0 && s.Puts > 0 && s.P99 > 0 }
+	before := standby.step("the primary's puts and hit rate", calls, known)
+	primary.post("/understudy.v1.AdminService/Handover", "same-origin", url.Values{"term": {"1"}, "target_node_id": {standby.cfg.Node.ID}}, http.StatusOK)
+	standby.becomes("/readyz", http.StatusOK, "OK")
+	standby.step("what it had before it was primary", func() {}, func(s step) bool { return s.At == before.At && known(s) })
+	standby.step("no put of its own", func() {}, func(s step) bool { return s.At > before.At && s.Puts == 0 })
+	w.Close()
 }

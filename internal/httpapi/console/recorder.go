@@ -37,6 +37,15 @@ type Reading struct {
 	Saves      int64 // state files
 	Loads      int   // snapshots
 	LoadReason string
+
+	Elected Counts // of the primary, as it registered them last; zero on that node, and if they are not known
+}
+
+// Counts are what a node counted of calls since its process started, for the other nodes.
+type Counts struct {
+	Since            int64 // when it began, in milliseconds since 1970, to tell processes apart; 0 for nothing
+	Gets, Hits, Puts int64
+	PutP99           float64 // of the last second with puts, in milliseconds; 0 before the first
 }
 
 // Latency is a cumulative histogram, in seconds: how many took at most each bound.
@@ -75,7 +84,7 @@ type sample struct {
 	at               int64 // wall time, in milliseconds
 	gets, hits, puts uint32
 	p99              float32 // of puts, in milliseconds; NaN without any
-	serving          bool
+	known            bool    // this node served, or knows what the primary did
 }
 
 // A mark is something that happened at a moment.
@@ -107,6 +116,8 @@ type Recorder struct {
 	saved  time.Time         // of the last mark of a state file
 	gaps   []gap
 	last   Reading
+	p99    float64 // of this node's last second with puts, in milliseconds; 0 before the first
+	quiet  int     // the newest samples in which the primary, another node, counted nothing
 	begun  bool
 	start  time.Time
 }
@@ -128,6 +139,7 @@ func (r *Recorder) record() {
 	before := r.last
 	if !r.begun {
 		r.begun, r.start, before = true, now, read
+		before.Elected = Counts{}
 		r.mark(now, "role", "this process started, as "+read.Role)
 	}
 	if read.Role != before.Role {
@@ -145,11 +157,82 @@ func (r *Recorder) record() {
 	}
 	r.watch(now, read, before.Serving)
 	r.last = read
-	p99 := 1000 * read.Puts.quantile(0.99, before.Puts)
-	r.add(sample{
-		at: now.UnixMilli(), gets: grown(before.Gets, read.Gets), hits: grown(before.Hits, read.Hits),
-		puts: grown(int64(before.Puts.Count), int64(read.Puts.Count)), p99: float32(p99), serving: read.Serving,
-	})
+	r.add(r.counted(now, before, read))
+}
+
+// counted returns the sample of the second between two readings: of this node's calls if it
+// served, else of the primary's if one serves and both readings have counts of one process. Needs mu.
+func (r *Recorder) counted(now time.Time, before, read Reading) sample {
+	s := sample{at: now.UnixMilli(), p99: float32(math.NaN()), known: true}
+	from, to := before.Elected, read.Elected
+	switch {
+	case read.Serving || before.Serving:
+		r.quiet = 0
+		s.gets, s.hits, s.puts = grown(before.Gets, read.Gets), grown(before.Hits, read.Hits), grown(int64(before.Puts.Count), int64(read.Puts.Count))
+		if p99 := 1000 * read.Puts.quantile(0.99, before.Puts); !math.IsNaN(p99) {
+			r.p99, s.p99 = math.Round(1000*p99)/1000, float32(p99)
+		}
+	case to.Since == 0 || to.Since != from.Since || read.Primary != before.Primary || read.Obstacle != "":
+		r.quiet, s.known = 0, false
+	case to == from:
+		r.quiet++
+	default:
+		s.gets, s.hits, s.puts = grown(from.Gets, to.Gets), grown(from.Hits, to.Hits), grown(from.Puts, to.Puts)
+		if s.puts > 0 {
+			s.p99 = float32(to.PutP99)
+		}
+		r.spread(&s)
+	}
+	return s
+}
+
+// maxLate is how many seconds the primary's counts may be late: it registers them about once a
+// second, and this node reads them about once a second.
+const maxLate = 2
+
+// spread shares what the primary counted among a new sample and those since its counts changed
+// before, unless these are so many that it counted nothing in them. Needs mu.
+func (r *Recorder) spread(s *sample) {
+	late := r.quiet
+	r.quiet = 0
+	if late > maxLate {
+		return
+	}
+	all, misses := *s, s.gets-min(s.hits, s.gets)
+	for i := range late + 1 {
+		to := s
+		if i < late {
+			to = r.back(late - i)
+		}
+		part := func(n uint32) uint32 {
+			n64, parts := uint64(n), uint64(late)+1
+			return uint32(n64*uint64(i+1)/parts - n64*uint64(i)/parts)
+		}
+		to.hits, to.puts, to.p99 = part(all.hits), part(all.puts), all.p99
+		to.gets = to.hits + part(misses) // so that no hit rate is above 1
+	}
+}
+
+// back returns the n-th newest sample, from 1, of those that are kept. Needs mu.
+func (r *Recorder) back(n int) *sample {
+	for i := len(r.chunks) - 1; ; i-- {
+		c := r.chunks[i]
+		if n <= len(c) {
+			return &c[len(c)-n]
+		}
+		n -= len(c)
+	}
+}
+
+// Counts returns what this node has counted until now; zero before the first sample.
+func (r *Recorder) Counts() Counts {
+	read := r.Read()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.begun {
+		return Counts{}
+	}
+	return Counts{Since: r.start.UnixMilli(), Gets: read.Gets, Hits: read.Hits, Puts: int64(read.Puts.Count), PutP99: r.p99}
 }
 
 func grown(from, to int64) uint32 { return uint32(min(max(to-from, 0), math.MaxUint32)) }
@@ -247,7 +330,7 @@ func (r *Recorder) hits(over time.Duration) (hits, gets int64) {
 }
 
 // A series is the samples of a time, joined to steps. Values are null where nothing
-// was counted.
+// was counted, and where this node does not know what was.
 type series struct {
 	At   []int64    `json:"at"`  // seconds, the end of the step
 	Hits []*float64 `json:"hit"` // hit rate
@@ -260,9 +343,9 @@ type series struct {
 func (r *Recorder) series(from, to time.Time, most int) (s series) {
 	step := max(1, int64(math.Ceil(to.Sub(from).Seconds()/float64(most))))
 	var sum sample
-	seconds := int64(0)
+	seconds := int64(0) // of those that are known
 	flush := func() {
-		if seconds == 0 {
+		if sum.at == 0 {
 			return
 		}
 		s.At = append(s.At, sum.at)
@@ -286,6 +369,9 @@ func (r *Recorder) series(from, to time.Time, most int) (s series) {
 			if at != sum.at {
 				flush()
 				sum, seconds = sample{at: at, p99: float32(math.NaN())}, 0
+			}
+			if !p.known {
+				continue
 			}
 			seconds++
 			sum.gets, sum.hits, sum.puts = sum.gets+p.gets, sum.hits+p.hits, sum.puts+p.puts

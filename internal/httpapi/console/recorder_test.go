@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -18,7 +19,7 @@ func TestRecorderKeepsADay(t *testing.T) {
 		r := &Recorder{Now: time.Now, Read: func() Reading {
 			n++
 			role := []string{"primary", "fenced"}[n/300%2]
-			read := Reading{Role: role, Gets: 100 * n, Hits: 90 * n, Saves: n / 7, Loads: int(n / 7), Puts: Latency{Count: uint64(n), Bounds: []float64{1}, Counts: []uint64{uint64(n)}}}
+			read := Reading{Role: role, Serving: true, Gets: 100 * n, Hits: 90 * n, Saves: n / 7, Loads: int(n / 7), Puts: Latency{Count: uint64(n), Bounds: []float64{1}, Counts: []uint64{uint64(n)}}}
 			if role == "fenced" {
 				read.Obstacle = strings.Repeat("w", 10_000)
 			}
@@ -159,5 +160,81 @@ func BenchmarkSeries(b *testing.B) {
 	}
 	for b.Loop() {
 		r.series(now.Add(-24*time.Hour), now, maxSteps)
+	}
+}
+
+// text shows the curves of the last steps: hit rate, gets, puts and the latency of puts.
+func (s series) text() string {
+	value := func(v *float64) string {
+		if v == nil {
+			return "-"
+		}
+		return strconv.FormatFloat(*v, 'g', 3, 64)
+	}
+	var steps []string
+	for i := range s.At {
+		steps = append(steps, strings.Join([]string{value(s.Hits[i]), value(s.Gets[i]), value(s.Puts[i]), value(s.P99[i])}, " "))
+	}
+	return strings.Join(steps, ", ")
+}
+
+// A node that does not serve has the curves of the primary, where that one registers its counts,
+// and no values where it does not know them, as before it knew two counts of one process.
+func TestRecorderOfAStandby(t *testing.T) {
+	primary := func(gets, hits, puts int64) Reading {
+		return Reading{Primary: "a", Elected: Counts{Since: 1, Gets: gets, Hits: hits, Puts: puts, PutP99: 2}}
+	}
+	elected := func(name string, since int64, r Reading) Reading {
+		r.Primary, r.Elected.Since = name, since
+		return r
+	}
+	own := func(serving bool, gets, hits int64) Reading {
+		return Reading{Primary: "b", Serving: serving, Gets: gets, Hits: hits}
+	}
+	unseen := Reading{Primary: "a", Obstacle: "a committed nothing", Elected: Counts{Since: 1, Gets: 9}}
+	for name, row := range map[string]struct {
+		readings []Reading // a second apart
+		want     string
+	}{
+		"the primary is of an older version": {[]Reading{{Primary: "a"}, {Primary: "a"}}, "- - - -, - - - -"},
+		"this node is fenced":                {[]Reading{own(true, 0, 0), own(true, 4, 3), own(false, 8, 6), own(false, 8, 6)}, "- 0 0 -, 0.75 4 0 -, 0.75 4 0 -, - - - -"},
+		"the primary counts":                 {[]Reading{{}, primary(10, 5, 1), primary(14, 6, 3), primary(16, 8, 3)}, "- - - -, - - - -, 0.25 4 2 2, 1 2 0 -"},
+		"the primary's counts are late":      {[]Reading{primary(0, 0, 0), primary(0, 0, 0), primary(4, 3, 3)}, "- - - -, 1 1 1 2, 0.667 3 2 2"},
+		"the primary is idle for long":       {[]Reading{primary(0, 0, 0), primary(0, 0, 0), primary(0, 0, 0), primary(0, 0, 0), primary(4, 3, 3)}, "- - - -, - 0 0 -, - 0 0 -, - 0 0 -, 0.75 4 3 2"},
+		"the primary starts again":           {[]Reading{primary(9, 9, 9), elected("a", 2, primary(2, 2, 2)), elected("a", 2, primary(3, 2, 2))}, "- - - -, - - - -, 0 1 0 -"},
+		"another node is elected":            {[]Reading{primary(9, 9, 9), elected("c", 1, primary(12, 12, 12)), elected("c", 1, primary(13, 12, 12))}, "- - - -, - - - -, 0 1 0 -"},
+		"nobody serves":                      {[]Reading{primary(9, 9, 9), unseen}, "- - - -, - - - -"},
+		"counts go back":                     {[]Reading{primary(9, 9, 9), primary(2, 2, 2)}, "- - - -, - 0 0 -"},
+		"this node takes over":               {[]Reading{primary(0, 0, 0), primary(4, 3, 1), own(false, 7, 7), own(true, 9, 8)}, "- - - -, 0.75 4 1 2, - - - -, 0.5 2 0 -"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now, i := noon, -1
+			r := &Recorder{Now: func() time.Time { return now }, Read: func() Reading { return row.readings[i] }}
+			for i = range row.readings {
+				r.record()
+				now = now.Add(sampleEvery)
+			}
+			if got := r.series(noon, now, maxSteps).text(); got != row.want {
+				t.Errorf("got\n%s\nwant\n%s", got, row.want)
+			}
+		})
+	}
+}
+
+// What the primary registers is what it has counted until now, with the latency of the last
+// second in which there were puts.
+func TestRecorderCounts(t *testing.T) {
+	read := Reading{Serving: true, Puts: Latency{Bounds: []float64{0.1}, Counts: []uint64{0}}}
+	r := &Recorder{Now: func() time.Time { return noon }, Read: func() Reading { return read }}
+	if got := r.Counts(); got != (Counts{}) {
+		t.Errorf("before the first sample: got %+v, want nothing", got)
+	}
+	r.record()
+	read.Puts.Count, read.Puts.Counts = 1, []uint64{1}
+	r.record()
+	r.record() // without a put
+	read.Gets, read.Hits = 7, 5
+	if got, want := r.Counts(), (Counts{Since: noon.UnixMilli(), Gets: 7, Hits: 5, Puts: 1, PutP99: 99}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
