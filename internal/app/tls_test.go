@@ -149,7 +149,7 @@ func TestTLSEverywhere(t *testing.T) {
 
 	w := writer(t, client.Config{
 		Addresses: []string{a.RPCAddress(), b.RPCAddress()}, EtcdEndpoints: []string{"https://" + endpoint},
-		TLS: tlsOf(t, operator), EtcdTLS: tlsOf(t, operator),
+		TLSFiles: client.TLSFiles(operator), EtcdTLSFiles: client.TLSFiles(operator),
 	})
 	put(t, w, "k")
 	term := a.serves().GetHeader().GetTerm()
