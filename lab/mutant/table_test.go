@@ -58,5 +58,8 @@ func testControls() []testControl {
 		{"internal/etcd/etcdserver", "^TestCopyOfAMember$", "copied-member"},
 		{"internal/etcd/etcdserver", "^TestConnectionsAreBounded$", "etcd-connections"},
 		{"internal/etcd/etcdserver", "^TestWhoseConnectionsAreTaken$", "members-addresses"},
+		{"internal/rpc", "^TestSlowStreamsEnd$", "slow-streams"},
+		{"internal/httpapi", "^TestSilentConnectionsGiveWay$", "idle-http"},
+		{"internal/metrics", "^TestManyNamesOfSegments$", "metric-names"},
 	}
 }
