@@ -41,8 +41,9 @@ type Client struct {
 // New returns a client. It connects to nobody yet, unless there is an EtcdUser: whether the
 // cluster can be reached shows at the first call.
 //
-// Errors: InvalidParams, which names all faults of the configuration, or says that etcd refuses
-// the user; Unavailable if etcd does not take the user within 5 s.
+// Errors: InvalidParams, which names all faults of the configuration or of the files that it
+// names, or says that etcd refuses the user; Unavailable if etcd does not take the user within
+// 5 s.
 func New(config Config) (*Client, error) { return NewContext(context.Background(), config) }
 
 // NewContext is New with a context that bounds the wait for etcd, too. The client outlives it.
@@ -55,13 +56,16 @@ func newClient(ctx context.Context, config Config, now clock.Clock) (*Client, er
 	if err := config.check(); err != nil {
 		return nil, err
 	}
+	var err error
+	if config.access, err = config.open(now); err != nil {
+		return nil, errs.Wrap(errs.InvalidParams, "client.New", err)
+	}
 	c := &Client{config: config, clock: now, mounts: mounts{busy: make(chan struct{}, 1)}, instance: newRequestID()}
 	c.view = &view{clusterID: config.ClusterID, messageBytes: config.MaxMessageBytes, terms: terms{clock: now}}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.finder = newFinder(c)
 	if len(config.EtcdEndpoints) > 0 {
-		var err error
-		if c.etcd, err = etcdclient.Connect(ctx, config.EtcdEndpoints, etcdclient.Access{TLS: config.EtcdTLS, User: config.EtcdUser, Password: etcdclient.FixedPassword(config.EtcdPassword)}, nil); err != nil {
+		if c.etcd, err = etcdclient.Connect(ctx, config.EtcdEndpoints, config.etcdAccess(), nil); err != nil {
 			c.Close()
 			kind := errs.InvalidParams
 			if ctx.Err() != nil || etcdclient.Silent(err) {

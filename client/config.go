@@ -48,27 +48,36 @@ type Config struct {
 	// MaxMessageBytes is the largest message in either direction, the nodes'
 	// --max-message-bytes. Default 16 MiB.
 	MaxMessageBytes int
-	// TLS encrypts the connections to nodes with --tls-cert. Those with --tls-ca demand
-	// a certificate. Default: plain text.
+	// TLSFiles encrypt the connections to nodes with --tls-cert. Those with --tls-ca demand
+	// a certificate. The files may be replaced while the client runs. Default: plain text.
+	TLSFiles TLSFiles
+	// TLS is in place of TLSFiles, and fixed but for what its functions return. Default: none.
 	TLS *tls.Config
-	// EtcdTLS, EtcdUser and EtcdPassword are for an etcd that demands them. With a
-	// user, New waits up to 5 s for etcd.
+	// EtcdTLSFiles or EtcdTLS, EtcdUser and EtcdPassword are for an etcd that demands them.
+	// With a user, New waits up to 5 s for etcd.
+	EtcdTLSFiles           TLSFiles
 	EtcdTLS                *tls.Config
 	EtcdUser, EtcdPassword string
-	// Token is for nodes with --roles-tokens: it says who this client is. It needs TLS.
+	// TokenFile names a file with a token for nodes with --roles-tokens, alone in it: it says
+	// who this client is. The file is read by New, and again by calls, once a second at most;
+	// while it has no token, the one read before stays in use. It needs TLS. Default: none.
+	TokenFile string
+	// Token is in place of TokenFile, and fixed. Default: none.
 	Token string
 	// DialOptions apply to each connection to a node, after what this package sets:
 	// interceptors (grpc.WithChainUnaryInterceptor), a dialer, credentials. An
 	// interceptor sees each call to a node by itself: repeats, questions who leads,
 	// pings. It does not see calls to etcd. Default: none.
 	DialOptions []grpc.DialOption
-	// Transport carries the calls. TLS and DialOptions are for the default: gRPC.
+	// Transport carries the calls. TLS, TLSFiles and DialOptions are for the default: gRPC.
 	Transport Transport
 
 	// Observer gets what a client does. Default: none.
 	Observer Observer
 	// Log gets, at debug level, what Observer does not. Default: no log.
 	Log *slog.Logger
+
+	access access // what the files say; set by New
 }
 
 // An Observer gets what a client does, on the goroutine that does it. Its methods
@@ -108,6 +117,30 @@ func (c *Config) setDefaults() {
 	}
 }
 
+// secret reports whether nodes are called over TLS.
+func (c *Config) secret() bool { return c.TLS != nil || c.TLSFiles.given() }
+
+// checkAccess reports what does not fit together of the fields that say who this client is.
+func (c *Config) checkAccess(fault func(format string, args ...any)) {
+	for name, f := range map[string]struct {
+		files TLSFiles
+		fixed *tls.Config
+	}{"TLS": {c.TLSFiles, c.TLS}, "EtcdTLS": {c.EtcdTLSFiles, c.EtcdTLS}} {
+		if f.files.given() && f.fixed != nil {
+			fault("%s and %sFiles are set; set one of them", name, name)
+		}
+		if (f.files.Cert == "") != (f.files.Key == "") {
+			fault("%sFiles has a Cert or a Key alone; set both or none", name)
+		}
+	}
+	if c.Token != "" && c.TokenFile != "" {
+		fault("Token and TokenFile are set; set one of them")
+	}
+	if (c.Token != "" || c.TokenFile != "") && !c.secret() {
+		fault("Token or TokenFile is set, and TLS is not: whoever listens would have the token")
+	}
+}
+
 // check returns all faults at once, as one InvalidParams.
 func (c *Config) check() error {
 	var faults []error
@@ -134,12 +167,10 @@ func (c *Config) check() error {
 			fault("%s is %v; it cannot be negative", name, d)
 		}
 	}
-	if _, ours := c.Transport.(grpcTransport); !ours && (c.TLS != nil || len(c.DialOptions) > 0) {
+	if _, ours := c.Transport.(grpcTransport); !ours && (c.secret() || len(c.DialOptions) > 0) {
 		fault("Transport is set, and so are TLS or DialOptions, which are for gRPC only")
 	}
-	if c.Token != "" && c.TLS == nil {
-		fault("Token is set, and TLS is not: whoever listens would have the token")
-	}
+	c.checkAccess(fault)
 	if c.MaxMessageBytes < 0 {
 		fault("MaxMessageBytes is %d; it cannot be negative", c.MaxMessageBytes)
 	}

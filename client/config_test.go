@@ -26,6 +26,14 @@ func TestConfigFaults(t *testing.T) {
 		"tenant":           {func(c *client.Config) { c.Tenant = strings.Repeat("x", 257) }, []string{"257 bytes"}},
 		"times":            {func(c *client.Config) { c.Timeout, c.PingInterval = -1, -time.Second }, []string{"Timeout is -1ns", "PingInterval is -1s"}},
 		"over what":        {func(c *client.Config) { c.TLS, c.Transport = new(tls.Config), transport(t, "head") }, []string{"Transport is set"}},
+		"files over what":  {func(c *client.Config) { c.TLSFiles.CA, c.Transport = "ca.crt", transport(t, "head") }, []string{"Transport is set"}},
+		"two kinds of TLS": {func(c *client.Config) { c.TLS, c.TLSFiles.CA = new(tls.Config), "ca.crt" }, []string{"TLS and TLSFiles are set"}},
+		"a certificate":    {func(c *client.Config) { c.EtcdTLSFiles.Cert = "a.crt" }, []string{"EtcdTLSFiles has a Cert or a Key alone"}},
+		"plain tokens":     {func(c *client.Config) { c.TokenFile = "token" }, []string{"TokenFile is set, and TLS is not"}},
+		"two tokens":       {func(c *client.Config) { c.TLS, c.TokenFile, c.Token = new(tls.Config), "token", "t" }, []string{"Token and TokenFile are set"}},
+		"missing files": {func(c *client.Config) {
+			c.TLSFiles.CA, c.EtcdTLSFiles.CA, c.TokenFile = "no/ca.crt", "no/etcd.crt", "no/token"
+		}, []string{"TLSFiles: open no/ca.crt", "EtcdTLSFiles: open no/etcd.crt", "TokenFile: open no/token"}},
 		"message size":     {func(c *client.Config) { c.MaxMessageBytes = -1 }, []string{"MaxMessageBytes is -1"}},
 		"etcd cannot be":   {func(c *client.Config) { c.EtcdEndpoints = []string{"http://\x00"} }, []string{"etcd endpoints"}},
 		"all faults named": {func(c *client.Config) { c.Addresses, c.ClusterID, c.Timeout = nil, "/", -1 }, []string{"neither", "ClusterID", "Timeout"}},

@@ -2,12 +2,9 @@ package client_test
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log"
-	"os"
 	"time"
 
 	"github.com/understudy-store/understudy/client"
@@ -17,25 +14,11 @@ import (
 // Nodes with --tls-cert and --tls-ca authenticate callers by a certificate, or by a token of
 // their --roles-tokens.
 func ExampleConfig_tls() {
-	authorities, err := os.ReadFile("ca.crt")
-	if err != nil {
-		log.Fatal(err)
-	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(authorities) {
-		log.Fatal("ca.crt has no certificate")
-	}
 	c, err := client.New(client.Config{
 		Addresses: []string{"10.0.0.1:50051", "10.0.0.2:50051", "10.0.0.3:50051"},
-		TLS: &tls.Config{
-			RootCAs: roots,
-			// Read at each handshake, so that a new certificate needs no restart.
-			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-				pair, err := tls.LoadX509KeyPair("client.crt", "client.key")
-				return &pair, err
-			},
-		},
-		// In place of a certificate: Token: "...", with RootCAs alone.
+		// Read at each new connection, so that new certificates and authorities need no restart.
+		TLSFiles: client.TLSFiles{CA: "ca.crt", Cert: "client.crt", Key: "client.key"},
+		// In place of a certificate: TLSFiles with CA alone, and TokenFile: "token".
 	})
 	if err != nil {
 		log.Fatal(err)

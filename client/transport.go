@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+
+	"github.com/understudy-store/understudy/internal/security/certs"
 )
 
 // A Transport carries calls to nodes. This package has one for gRPC; Config.Transport
@@ -74,7 +76,10 @@ func (grpcTransport) RequestIDs() bool { return true }
 
 func (grpcTransport) Dial(address string, config Config) (Conn, error) {
 	secrecy := insecure.NewCredentials()
-	if config.TLS != nil {
+	switch {
+	case config.access.nodes != nil:
+		secrecy = certs.Credentials(config.access.nodes)
+	case config.TLS != nil:
 		secrecy = credentials.NewTLS(config.TLS)
 	}
 	options := []grpc.DialOption{
@@ -88,22 +93,11 @@ func (grpcTransport) Dial(address string, config Config) (Conn, error) {
 		grpc.WithIdleTimeout(idleTooLong),
 		grpc.WithDisableServiceConfig(), // DNS must not change what is repeated
 	}
-	if config.Token != "" {
-		options = append(options, grpc.WithPerRPCCredentials(Token(config.Token)))
+	if config.access.token != nil {
+		options = append(options, grpc.WithPerRPCCredentials(config.access.token))
 	}
 	return grpc.NewClient(address, append(options, config.DialOptions...)...)
 }
-
-// A Token says who calls, in each call.
-type Token string
-
-// GetRequestMetadata returns the header that carries the token.
-func (t Token) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
-	return map[string]string{"authorization": "Bearer " + string(t)}, nil
-}
-
-// RequireTransportSecurity keeps the token off connections without TLS.
-func (Token) RequireTransportSecurity() bool { return true }
 
 // LeaderKey is the leader key, as package journal has it.
 func (grpcTransport) LeaderKey(config Config) string {

@@ -113,10 +113,13 @@ func TestComposeFileIsOfItsSpecification(t *testing.T) {
 }
 
 // What goreleaser does not see before a release: the programs and the files that go into an
-// archive are there.
+// archive are there. No program has paths of the machine that built it, wherever it is built.
 func TestReleaseFindsItsFiles(t *testing.T) {
 	var project struct {
-		Builds   []struct{ Main, Binary string }
+		Builds []struct {
+			Main, Binary string
+			Flags        []string
+		}
 		Archives []struct{ Files []string }
 		SBOMs    []struct{ Artifacts string }
 	}
@@ -126,8 +129,17 @@ func TestReleaseFindsItsFiles(t *testing.T) {
 	var programs []string
 	for _, b := range project.Builds {
 		programs = append(programs, b.Binary)
+		if !slices.Contains(b.Flags, "-trimpath") {
+			t.Errorf("%s is built with %v, want -trimpath among them", b.Binary, b.Flags)
+		}
 		if _, err := os.Stat("../" + b.Main); err != nil {
 			t.Error(err)
+		}
+	}
+	for _, name := range []string{"Containerfile", "../Makefile"} {
+		lines := regexp.MustCompile("(?m)^.*go build.*$").FindAllString(readFile(t, name), -1)
+		if len(lines) != 1 || !strings.Contains(lines[0], " -trimpath ") {
+			t.Errorf("%s builds with %q, want one go build, with -trimpath", name, lines)
 		}
 	}
 	if want := []string{"master", "standby", "masterctl"}; !slices.Equal(programs, want) {

@@ -3,6 +3,8 @@ package promote
 import (
 	"encoding/json"
 	"math"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,7 +23,8 @@ func FuzzRecords(f *testing.F) {
 		NodeInfo{ID: "a", Role: Primary, Promotable: true, Formats: [2]int{1, 2}, Settings: `{"x":1}`},
 		TermRecord{Term: 1, NodeID: "a", Began: "2026-01-02T03:04:05Z", Ended: "x", Left: math.MaxInt64, Gap: 7, GapAtLeast: true},
 		CompleteNode{ID: "a", Term: 2, Seq: 3}, Pause{NodeID: "a", For: "30m"}, Pause{For: "-2562047h47m16.854775807s"},
-		memory{At: map[string]string{"a": "a:1"}, Primary: "a", Term: 2}, place{3, 4, 1},
+		memory{At: map[string]string{"a": "a:1"}, Primary: "a", Term: 2}, place{3, 4, 1}, place{math.MaxUint64, -4, -1},
+		Witness{ID: "w", HTTP: "w:1", EtcdBytes: math.MaxUint64}, forgottenNode{Term: 3, Seq: 9},
 	} {
 		b, err := json.Marshal(record)
 		if err != nil {
@@ -61,11 +64,34 @@ func FuzzRecords(f *testing.F) {
 			t.Fatalf("what is remembered cannot be kept: %v", err)
 		}
 		_ = c.descent(m.History)
-		r := newRetention(n)
-		for range 2 {
-			_ = r.gone(id, false)
-		}
+		checkOthers(t, n, kvs, id, m)
 		var _ metadata.Term = m.Term
 		_ = time.Duration(terms[1].Gap)
 	})
+}
+
+// checkOthers reads records of witnesses, of state files, and of nodes that were given up.
+func checkOthers(t *testing.T, n *Node, kvs func(prefix string) []*mvccpb.KeyValue, id string, m memory) {
+	if witnesses := witnessesOf(kvs(n.Layout.Witnesses())); len(witnesses) > 2 {
+		t.Fatalf("the witnesses are %+v, want two at most", witnesses)
+	}
+	forgotten := kvs(n.Layout.Forgotten())
+	if n.wasForgotten(forgotten, id+"x", m) {
+		t.Fatal("a node counts as given up by a record of others")
+	}
+	_ = n.wasForgotten(forgotten, id, m)
+	r, saved := newRetention(n), kvs(n.Layout.Saved())
+	for range 2 {
+		useless := r.keepFor(saved, nil, journal.Head{Seq: 5, Bytes: 100})
+		for _, kv := range saved {
+			var file place
+			of := strings.TrimPrefix(string(kv.Key), n.Layout.Saved())
+			if unread := json.Unmarshal(kv.Value, &file) != nil; unread != slices.Contains(useless, of) && id != "9" {
+				t.Fatalf("the record %s of %q is of no use: %v, want %v", kv.Value, of, !unread, unread)
+			}
+			if r.from > r.saved {
+				t.Fatalf("the journal is kept from revision %d on, and files lead to %d", r.from, r.saved)
+			}
+		}
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/understudy-store/understudy/journal"
@@ -136,15 +137,24 @@ func (r *retention) look(ctx context.Context) error {
 	}
 	tip := journal.ViewOf(resp.Header, resp.Responses[2].GetResponseRange().Kvs).Cursor.Head
 	nodes := nodesOf(resp.Responses[0].GetResponseRange().Kvs)
+	for _, id := range r.keepFor(resp.Responses[1].GetResponseRange().Kvs, nodes, tip) {
+		if _, err := n.Client.Delete(attempt, n.Layout.SavedBy(id)); err == nil { // else tried again the next time
+			delete(r.absent, id)
+		}
+	}
+	return nil
+}
+
+// keepFor keeps the journal for the state files that are recorded under saved/ and for what
+// nodes need. It returns the ids of nodes whose records are of no use.
+func (r *retention) keepFor(files []*mvccpb.KeyValue, nodes []NodeInfo, tip journal.Head) (useless []string) {
 	r.saved, r.seq = math.MaxInt64, math.MaxInt64
-	for _, kv := range resp.Responses[1].GetResponseRange().Kvs {
+	for _, kv := range files {
 		var file place
-		id := strings.TrimPrefix(string(kv.Key), n.Layout.Saved())
+		id := strings.TrimPrefix(string(kv.Key), r.node.Layout.Saved())
 		registered := slices.ContainsFunc(nodes, func(o NodeInfo) bool { return o.ID == id })
 		if r.gone(id, registered) || json.Unmarshal(kv.Value, &file) != nil {
-			if _, err := n.Client.Delete(attempt, string(kv.Key)); err == nil { // else tried again the next time
-				delete(r.absent, id)
-			}
+			useless = append(useless, id)
 			continue
 		}
 		r.keep(file, tip, &r.saved)
@@ -157,7 +167,7 @@ func (r *retention) look(ctx context.Context) error {
 			}
 		}
 	}
-	return nil
+	return useless
 }
 
 // keep keeps the journal from a place on, unless the records behind it exceed

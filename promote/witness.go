@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/understudy-store/understudy/internal/clock"
@@ -90,13 +91,18 @@ func (k WitnessKey) Nodes(ctx context.Context) ([]NodeInfo, error) {
 }
 
 // Witnesses returns those that are registered, by id. What cannot be read is left out.
-func (n *Node) Witnesses(ctx context.Context) (witnesses []Witness, err error) {
+func (n *Node) Witnesses(ctx context.Context) ([]Witness, error) {
 	kvs, err := listKeys(ctx, n.Client, "the witnesses", clientv3.OpGet(n.Layout.Witnesses(), clientv3.WithPrefix(), clientv3.WithLimit(1000)))
+	return witnessesOf(kvs), err
+}
+
+// witnessesOf reads the records of witnesses. What cannot be read is left out.
+func witnessesOf(kvs []*mvccpb.KeyValue) (witnesses []Witness) {
 	for _, kv := range kvs {
 		var w Witness
 		if json.Unmarshal(kv.Value, &w) == nil {
 			witnesses = append(witnesses, w)
 		}
 	}
-	return witnesses, err
+	return witnesses
 }

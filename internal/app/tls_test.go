@@ -149,7 +149,7 @@ func TestTLSEverywhere(t *testing.T) {
 
 	w := writer(t, client.Config{
 		Addresses: []string{a.RPCAddress(), b.RPCAddress()}, EtcdEndpoints: []string{"https://" + endpoint},
-		TLS: tlsOf(t, operator), EtcdTLS: tlsOf(t, operator),
+		TLSFiles: client.TLSFiles(operator), EtcdTLSFiles: client.TLSFiles(operator),
 	})
 	put(t, w, "k")
 	term := a.serves().GetHeader().GetTerm()
@@ -193,26 +193,47 @@ func fetch(t *testing.T, c *http.Client, url string) string {
 	return fmt.Sprintf("%s: %.300s", resp.Status, body)
 }
 
-// A new certificate is used for new connections, without a restart.
+// A new certificate and a new authority are used for new connections, without a restart: of gRPC
+// and of HTTP, by standbys that ran before and by one that comes later.
 func TestCertificateReplacedWhileRunning(t *testing.T) {
 	t.Parallel()
 	ours, next := newAuthority(t), newAuthority(t)
-	a := run(t, secure(settings(config.Primary, "a", nil), nodeFiles(t, ours)))
+	files := nodeFiles(t, ours)
+	a := run(t, secure(settings(config.Primary, "a", []string{}), files))
 	a.serves()
-	old := tlsOf(t, certs.Files{CA: ours.File(), Cert: a.cfg.Security.Cert, Key: a.cfg.Security.Key})
+	etcd := []string{"https://" + a.etcdEndpoint(t)}
+	b := run(t, secure(settings(config.Standby, "b", etcd), files))
+	b.promotable()
+	old := tlsOf(t, files)
 	fresh := nodeFiles(t, next)
-	replace(t, fresh.Key, a.cfg.Security.Key)
-	replace(t, fresh.Cert, a.cfg.Security.Cert)
-	replace(t, fresh.CA, a.cfg.Security.CA)
-	deadline := time.Now().Add(20 * time.Second)
-	for askOver(t, a.RPCAddress(), tlsOf(t, fresh)) != nil {
-		if time.Now().After(deadline) {
-			t.Fatalf("the new certificate is not in use\n%s", a.log)
+	replace(t, fresh.Key, files.Key)
+	replace(t, fresh.Cert, files.Cert)
+	replace(t, fresh.CA, files.CA)
+
+	soon := func(what string, works func() error) {
+		t.Helper()
+		err := works()
+		for deadline := time.Now().Add(20 * time.Second); err != nil; err = works() {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: the new certificate is not in use: %v\n%s%s", what, err, a.log, b.log)
+			}
 		}
 	}
+	soon("gRPC", func() error { return askOver(t, a.RPCAddress(), tlsOf(t, fresh)) })
 	if err := askOver(t, a.RPCAddress(), old); status.Code(err) != codes.Unavailable {
 		t.Errorf("a client that trusts the old authority: got %v, want Unavailable", err)
 	}
+	for trusted, want := range map[*tls.Config]string{tlsOf(t, certs.Files{CA: next.File()}): "200 OK", old: "unknown authority"} {
+		web := &http.Client{Transport: &http.Transport{TLSClientConfig: trusted, DisableKeepAlives: true}}
+		if got := fetch(t, web, "https://"+a.cfg.Node.HTTPAddress+"/health"); !strings.Contains(got, want) {
+			t.Errorf("/health with the new certificate: got %s, want %s", got, want)
+		}
+	}
+	soon("a standby that gets a snapshot", func() error {
+		_, err := b.node.(*clusterNode).peers.Fetch(t.Context(), a.RPCAddress(), func([]byte) error { return nil })
+		return err
+	})
+	run(t, secure(settings(config.Standby, "c", etcd), fresh)).promotable()
 }
 
 // With --tls-required=false both kinds of callers are served.

@@ -32,47 +32,72 @@ func (f *Flags) ownClientID() uuid.UUID {
 	return s.ClientID()
 }
 
-// secrecy returns the TLS settings for calls to nodes; nil for plain text.
-func (f *Flags) secrecy() (*tls.Config, error) {
-	return clientTLS(f.tls, "--tls-ca, --tls-cert, --tls-key")
+// held is what files said when they could be used last: a command that runs for long goes on
+// with it while they are replaced.
+type held struct {
+	nodes, etcd *certs.Source
+	token       string
 }
 
-func clientTLS(files certs.Files, flags string) (*tls.Config, error) {
+// secrecy returns the TLS settings for calls to nodes that begin now; nil for plain text.
+func (f *Flags) secrecy() (*tls.Config, error) {
+	return clientTLS(&f.held.nodes, f.tls, "--tls-ca, --tls-cert, --tls-key")
+}
+
+// clientTLS reads the files. Once that has been possible, files that cannot be used leave what
+// was read before.
+func clientTLS(held **certs.Source, files certs.Files, flags string) (*tls.Config, error) {
 	if !files.Given() {
 		return nil, nil
 	}
 	if (files.Cert == "") != (files.Key == "") {
 		return nil, cli.Misusef("%s: a certificate and its key must be given together", flags)
 	}
-	s, err := certs.Load(files, nil)
-	if err != nil {
-		return nil, cli.Misusef("%s: %w", flags, err)
+	if *held == nil {
+		s, err := certs.Load(files, nil)
+		if err != nil {
+			return nil, cli.Misusef("%s: %w", flags, err)
+		}
+		*held = s
 	}
-	return s.Client(), nil
+	_, _ = (*held).Renew()
+	return (*held).Client(), nil
 }
 
-// token returns the token that identifies the caller; empty for none.
+// token returns the token that identifies the caller now; empty for none. Once the file had
+// one, it stays until the file has another one.
 func (f *Flags) token() (string, error) {
 	if f.tokenFile == "" {
 		return "", nil
 	}
-	b, err := os.ReadFile(f.tokenFile)
-	if err == nil && f.tls.CA == "" {
-		err = errors.New("it needs --tls-ca: whoever listens would have the token")
+	if f.tls.CA == "" {
+		return "", cli.Misusef("--token-file: it needs --tls-ca: whoever listens would have the token")
 	}
-	if err != nil {
+	b, err := os.ReadFile(f.tokenFile)
+	token := strings.TrimSpace(string(b))
+	if err == nil && token == "" {
+		err = fmt.Errorf("%s is empty", f.tokenFile)
+	}
+	switch {
+	case err == nil:
+		f.held.token = token
+	case f.held.token == "":
 		return "", cli.Misusef("--token-file: %w", err)
 	}
-	return strings.TrimSpace(string(b)), nil
+	return f.held.token, nil
+}
+
+// etcdFiles are those for etcd at endpoints.
+func (f *Flags) etcdFiles(endpoints []string) certs.Files {
+	if !f.etcdTLS.Given() && slices.ContainsFunc(endpoints, func(e string) bool { return strings.HasPrefix(e, "https://") }) {
+		return f.tls
+	}
+	return f.etcdTLS
 }
 
 // etcdAccess returns the credentials for etcd at endpoints.
 func (f *Flags) etcdAccess(endpoints []string) (access etcdclient.Access, err error) {
-	files := f.etcdTLS
-	if !files.Given() && slices.ContainsFunc(endpoints, func(e string) bool { return strings.HasPrefix(e, "https://") }) {
-		files = f.tls
-	}
-	if access.TLS, err = clientTLS(files, "--etcd-ca, --etcd-cert, --etcd-key"); err != nil {
+	if access.TLS, err = clientTLS(&f.held.etcd, f.etcdFiles(endpoints), "--etcd-ca, --etcd-cert, --etcd-key"); err != nil {
 		return access, err
 	}
 	if (f.etcdUser == "") != (f.etcdPasswordFile == "") {

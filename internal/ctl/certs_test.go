@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -280,4 +281,82 @@ func TestHTTPInAChangeToTLS(t *testing.T) {
 		return s.Leader != nil
 	})
 	run(t, append(caller, "top", "--count=1")...).Want(t, cli.StatusOK, "A COMMIT")
+}
+
+// Commands that run for long go on when the authority, the certificates and the token are
+// replaced, and while the files are half written.
+func TestLongRunsReadFilesAgain(t *testing.T) {
+	dir, node, _ := trial(t)
+	next, nextNode, _ := trial(t)
+	mine, kept := t.TempDir(), []string{"ca.crt", "operator.crt", "operator.key", "token"}
+	token := strings.Repeat("t", 32)
+	for from, text := range map[string]string{dir: token, next: token + "2"} {
+		write(t, from, "token", text)
+		write(t, from, "tokens", "operator ops "+text)
+	}
+	copyFiles := func(from string) {
+		for _, name := range slices.Backward(kept) {
+			write(t, mine, name, contentOf(t, from, name))
+		}
+	}
+	copyFiles(dir)
+	roles := func(dir string) []string {
+		return []string{"--roles", "--roles-tokens=" + filepath.Join(dir, "tokens")}
+	}
+	a := lone(t, "a", slices.Concat(node, roles(dir))...)
+	at := []string{"--address=" + a.RPC, "--tls-ca=" + mine + "/ca.crt"}
+	certificate := slices.Concat(at, []string{"--tls-cert=" + mine + "/operator.crt", "--tls-key=" + mine + "/operator.key"})
+	mounted := mount(t, append(certificate, "host", "--size=1MiB")...)
+	var tops []*clitest.Background
+	for _, flags := range [][]string{certificate, append(at, "--token-file="+mine+"/token")} {
+		tops = append(tops, clitest.Start(t, Command(), append(flags, "top", "-o=json", "--interval=100ms")...))
+	}
+	goOn := func(when string) {
+		t.Helper()
+		for _, top := range tops {
+			pages := func() int { return strings.Count(top.Out.String(), `"calls_per_s"`) }
+			before := pages()
+			clitest.Eventually(t, when+" top goes on", func() bool {
+				if top.Ended() {
+					t.Fatalf("%s top has ended: %s", when, top.Err.String())
+				}
+				return pages() > before+1
+			})
+		}
+	}
+	goOn("at first")
+	for _, name := range kept {
+		text := contentOf(t, mine, name)
+		half := text[:len(text)/2]
+		if name == "token" {
+			half = "" // nobody can tell half of one from another one
+		}
+		write(t, mine, name, half)
+		goOn("while " + name + " is half written")
+		write(t, mine, name, text)
+	}
+
+	_, port, _ := net.SplitHostPort(a.RPC)
+	a.Kill()
+	lone(t, "a", slices.Concat(nextNode, roles(next), []string{"--rpc_port=" + port})...)
+	copyFiles(next)
+	goOn("with new files")
+	clitest.Eventually(t, "the segment is mounted again", func() bool { return strings.Contains(mounted.Err.String(), "mounted again") })
+	mounted.Interrupt().Want(t, cli.StatusOK, "unmounted host")
+}
+
+func write(t *testing.T, dir, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func contentOf(t *testing.T, dir, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
 }

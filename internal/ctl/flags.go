@@ -37,6 +37,7 @@ type Flags struct {
 	tls, etcdTLS               certs.Files
 	etcdUser, etcdPasswordFile string
 	tokenFile                  string
+	held                       held
 }
 
 // Program makes a command the root of a program, with the flags that find a
@@ -156,17 +157,18 @@ func (f *Flags) Client(id uuid.UUID) (client.Config, error) {
 	if err != nil {
 		return c, err
 	}
-	if c.EtcdTLS, c.EtcdUser = access.TLS, access.User; access.User != "" {
+	if c.EtcdUser = access.User; access.User != "" {
 		if c.EtcdPassword, err = access.Password(); err != nil {
 			return c, err
 		}
 	}
-	if c.TLS, err = f.secrecy(); err != nil {
+	if _, err = f.secrecy(); err != nil {
 		return c, err
 	}
-	if c.Token, err = f.token(); err != nil {
+	if _, err = f.token(); err != nil {
 		return c, err
 	}
+	c.TLSFiles, c.EtcdTLSFiles, c.TokenFile = client.TLSFiles(f.tls), client.TLSFiles(f.etcdFiles(f.etcd)), f.tokenFile
 	switch {
 	case f.Mooncake && f.tls.Given():
 		return c, cli.Misusef("--protocol=mooncake has no TLS; leave out --tls-ca and --tls-cert")

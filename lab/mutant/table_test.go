@@ -60,5 +60,8 @@ func testControls() []testControl {
 		{"internal/etcd/etcdserver", "^TestWhoseConnectionsAreTaken$", "members-addresses"},
 		{"internal/app", "^TestLooksAreShared$", "status-looks"},
 		{"internal/app", "^TestViewerGivesNoOrder$", "viewer-orders"},
+		{"internal/rpc", "^TestSlowStreamsEnd$", "slow-streams"},
+		{"internal/httpapi", "^TestSilentConnectionsGiveWay$", "idle-http"},
+		{"internal/metrics", "^TestManyNamesOfSegments$", "metric-names"},
 	}
 }

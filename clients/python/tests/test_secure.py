@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pathlib
+import tempfile
+import time
 import unittest
 from typing import Any, Dict
 
 import understudy
-from understudy import errors
+from understudy import _access, errors
 from tests.secure import TOKEN, SecureCluster
 
 MIB = 1 << 20
@@ -72,11 +75,47 @@ class Secure(unittest.TestCase):
             self.assertTrue(client.exists("one", timeout=30))
 
 
+    def test_6_a_new_token_is_read(self) -> None:
+        file = self.cluster.dir / "token"
+        file.write_text("x" * 32 + "\n")
+        with self.cluster.client(client_id=self.cluster.client_id, tls_ca=self.cluster.ca, token_file=file) as client:
+            with self.assertRaises(errors.IllegalClient):
+                client.exists("one")
+            file.write_text(TOKEN + "\n")
+            deadline = time.monotonic() + 30
+            while True:
+                try:
+                    self.assertTrue(client.exists("one"))
+                    break
+                except errors.IllegalClient:  # it is read again once a second
+                    self.assertLess(time.monotonic(), deadline)
+
+
+class Tokens(unittest.TestCase):
+    def test_what_is_no_token_leaves_the_one_of_before(self) -> None:
+        at = 0.0
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "token"
+            file.write_text("one\n")
+            access = _access.Access(tls=True, token_file=file, now=lambda: at)
+            for text, want in (("two", "two"), ("", "two"), ("a b", "two"), ("\xe9", "two"), (None, "two"), ("three\n", "three")):
+                file.unlink() if text is None else file.write_text(text)
+                was = access.metadata()
+                at += _access.TOKEN_AGE
+                with self.subTest(text):
+                    self.assertNotEqual(was, (("authorization", f"Bearer {text}"),))  # it was read a moment ago
+                    self.assertEqual(access.metadata(), (("authorization", f"Bearer {want}"),))
+
+
 class Options(unittest.TestCase):
     def test_what_does_not_fit_together_is_refused(self) -> None:
         for wrong, hint in (
             ({"token": "x"}, "give tls_ca"),
             ({"tls_cert": "a.crt"}, "need each other"),
+            ({"token_file": "x"}, "give tls_ca"),
+            ({"token_file": "x", "token": "x"}, "exclude each other"),
+            ({"tls": True, "token_file": "/does/not/exist"}, "token_file cannot be read"),
+            ({"tls": True, "token_file": "/dev/null"}, "must have one token"),
             ({"tls_ca": "/does/not/exist"}, "tls_ca cannot be read"),
             ({"tls": True, "token": "a\nb"}, "printable"),
             ({"tls": True, "credentials": object()}, "exclude each other"),

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/security/certs"
 )
 
 const (
@@ -144,7 +145,7 @@ func connectTo(ctx context.Context, endpoints []string, at int, access Access, l
 		MinConnectTimeout: time.Second,
 	}))
 	if access.Renewed != nil && secure(endpoints) {
-		options = append(options, grpc.WithTransportCredentials(renewed{access.Renewed}))
+		options = append(options, grpc.WithTransportCredentials(certs.Credentials(access.Renewed)))
 	}
 	life, cancel := context.WithCancel(context.Background())
 	bound := context.AfterFunc(ctx, cancel)

@@ -25,7 +25,7 @@ var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 // A rig is a console of a node that says what a test wants.
 type rig struct {
 	Sources
-	t        *testing.T
+	t        testing.TB
 	node     httpapi.Node
 	terms    []*pb.TermRecord
 	termErr  error
@@ -38,7 +38,7 @@ type rig struct {
 	now      time.Time
 }
 
-func newRig(t *testing.T) *rig {
+func newRig(t testing.TB) *rig {
 	r := &rig{t: t, now: noon, status: &pb.StatusResponse{}, node: httpapi.Node{NodeID: "b", Role: "primary", Term: 2}, reading: Reading{Role: "primary"}}
 	now := func() time.Time { return r.now }
 	r.Sources = Sources{
@@ -94,7 +94,7 @@ func (r *rig) page(path string) (*html.Node, string) {
 	return parse(r.t, w.Body.String())
 }
 
-func parse(t *testing.T, page string) (*html.Node, string) {
+func parse(t testing.TB, page string) (*html.Node, string) {
 	t.Helper()
 	tree, err := html.Parse(strings.NewReader(page))
 	if err != nil {

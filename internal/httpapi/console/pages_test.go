@@ -19,7 +19,7 @@ import (
 )
 
 // newPrimaryRig returns a rig of a primary with 16 MiB of memory.
-func newPrimaryRig(t *testing.T) (*rig, *service.Master) {
+func newPrimaryRig(t testing.TB) (*rig, *service.Master) {
 	t.Helper()
 	p := lonetest.Start(t, metadata.Options{}, metadata.Params{LeaseTTL: 10 * time.Second, DiscardTimeout: 30 * time.Second, ReleaseTimeout: 600 * time.Second}, 16<<20)
 	r := newRig(t)
@@ -36,7 +36,7 @@ func newPrimaryRig(t *testing.T) (*rig, *service.Master) {
 }
 
 // put puts an object of 1 MiB.
-func put(t *testing.T, m *service.Master, key string, hardPin bool) {
+func put(t testing.TB, m *service.Master, key string, hardPin bool) {
 	t.Helper()
 	start := service.PutRequest{Tenant: metadata.DefaultTenant, Client: segment.ClientID{1}, Config: service.PutConfig{Replicas: 1, HardPin: hardPin}}
 	_, failed, err := m.BatchPutStart(t.Context(), start, []service.PutItem{{Key: key, Size: 1 << 20}})

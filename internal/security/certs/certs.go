@@ -11,6 +11,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -74,20 +75,30 @@ func (s *Source) Run(ctx context.Context) error {
 		return ctx.Err()
 	}
 	load := func() error {
-		c, err := read(s.files)
-		if err != nil || c.same(s.now.Load()) {
-			return err
+		changed, err := s.Renew()
+		if changed {
+			s.log.Info("new certificates are in use", "cert", s.files.Cert, "ca", s.files.CA, "until", s.now.Load().until())
 		}
-		if err := c.parse(s.files); err != nil {
-			return err
-		}
-		s.now.Store(c)
-		s.log.Info("new certificates are in use", "cert", s.files.Cert, "ca", s.files.CA, "until", c.until())
-		return nil
+		return err
 	}
 	return files.Reload(ctx, load, func(err error) {
 		s.log.Error("new certificates cannot be used; those read before stay in use", "error", err)
 	})
+}
+
+// Renew reads the files again, and reports whether their content has changed. With an error,
+// such as for a file that is half written, what was read before stays in use. It may be called
+// by several goroutines.
+func (s *Source) Renew() (changed bool, err error) {
+	c, err := read(s.files)
+	if err != nil || c.same(s.now.Load()) {
+		return false, err
+	}
+	if err := c.parse(s.files); err != nil {
+		return false, err
+	}
+	s.now.Store(c)
+	return true, nil
 }
 
 func read(from Files) (*content, error) {
@@ -111,7 +122,21 @@ func (c *content) same(o *content) bool {
 	return bytes.Equal(c.ca, o.ca) && bytes.Equal(c.cert, o.cert) && bytes.Equal(c.key, o.key)
 }
 
+// whole reports whether a file does not break off within a block of PEM.
+func whole(text []byte) bool {
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		text = rest
+	}
+	return !bytes.Contains(text, []byte("-----BEGIN"))
+}
+
 func (c *content) parse(files Files) error {
+	switch {
+	case !whole(c.ca):
+		return fmt.Errorf("%s breaks off within a certificate", files.CA)
+	case !whole(c.cert):
+		return fmt.Errorf("%s breaks off within a certificate", files.Cert)
+	}
 	if files.CA != "" {
 		c.pool = x509.NewCertPool()
 		if !c.pool.AppendCertsFromPEM(c.ca) {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -156,7 +157,17 @@ func TestReload(t *testing.T) {
 func TestLoadRefuses(t *testing.T) {
 	ours := authority(t)
 	a, b := ours.issue(t, "a", Subject{}), ours.issue(t, "b", Subject{})
+	chain, err := os.ReadFile(a.Cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	half := t.TempDir() + "/half.crt"
+	if err := os.WriteFile(half, slices.Concat(chain, chain[:len(chain)/2]), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for name, files := range map[string]Files{
+		"a CA that is half written":    {CA: half},
+		"a chain that is half written": {Cert: half, Key: a.Key},
 		"a key of another certificate": {Cert: a.Cert, Key: b.Key},
 		"a file that is missing":       {CA: a.CA + "x"},
 		"a CA without a certificate":   {CA: a.Key},

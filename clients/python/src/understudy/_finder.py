@@ -51,7 +51,7 @@ class Node:
         self.replaced = 0.0  # when it was
         self._max_message = max_message
         self._methods: Dict[str, Any] = {}
-        self._metadata = access.metadata
+        self._access = access
         if access.credentials is None:
             self._channel = grpc.insecure_channel(address, options)
         else:
@@ -67,7 +67,7 @@ class Node:
                 response_deserializer=operation.response.FromString,
             )
             self._methods[operation.method] = method
-        return method.future(request, timeout=max(timeout, 0.001), metadata=self._metadata)
+        return method.future(request, timeout=max(timeout, 0.001), metadata=self._access.metadata())
 
     def stream(self, operation: _wire.Operation[Any], request: Any) -> Any:
         """Begins a call that is answered by many messages, without a deadline."""
@@ -76,7 +76,7 @@ class Node:
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=operation.response.FromString,
         )
-        return method(request, metadata=self._metadata)
+        return method(request, metadata=self._access.metadata())
 
     def too_large(self, failed: grpc.RpcError, operation: _wire.Operation[Any], request: Any) -> Optional[_wire.Failure]:
         """The failure of a call whose request was not sent, as it has too many bytes. None for others."""

@@ -54,6 +54,7 @@ class Client:
         tls_cert: Optional[_access.Path] = None,
         tls_key: Optional[_access.Path] = None,
         token: Optional[str] = None,
+        token_file: Optional[_access.Path] = None,
         credentials: Optional[grpc.ChannelCredentials] = None,
     ) -> None:
         """Connects to nobody yet.
@@ -64,17 +65,18 @@ class Client:
 
         tls_ca is a file with the authorities of the nodes' certificates, in PEM, for nodes
         with --tls-cert; tls=True takes the system's authorities. tls_cert and tls_key are
-        files that say who this client is, to nodes with --tls-ca. token says so to nodes
-        with --roles-tokens, which needs TLS. The files are read here, and again when the
-        primary is looked for and they have changed: open connections keep what they have.
-        By default gRPC is plain text. credentials, of gRPC's own, are in place of all these.
+        files that say who this client is, to nodes with --tls-ca. The files are read here, and
+        again when the primary is looked for and they have changed: open connections keep what
+        they have. token says who this client is to nodes with --roles-tokens, which needs TLS;
+        token_file is a file with the token alone, which calls read again, once a second at
+        most. While it has no token, the one read before stays in use. By default gRPC is plain text. credentials, of gRPC's own, are in place of all these.
         Raises InvalidParams for what does not fit together, or cannot be read.
         """
         _finder.check_addresses(addresses)
         self.id = str(uuid.UUID(client_id)) if client_id else str(uuid.uuid4())
         self._tenant = tenant
         self._timeout = timeout
-        access = _access.Access(credentials, tls, tls_ca, tls_cert, tls_key, token)
+        access = _access.Access(credentials, tls, tls_ca, tls_cert, tls_key, token, token_file)
         self._finder = _finder.Finder(addresses, cluster_id, access, max_message_bytes)
         self._caller = _calls.Caller(self._finder, cluster_id)
         self._mounts = _mounts.Mounts(self._keep_mounted, ping_interval)
