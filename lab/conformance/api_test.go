@@ -273,7 +273,9 @@ func (d direct) ReMount(client byte, s ...segment.Spec) int32 {
 	return number(d.m.ReMountSegment(d.Context(), id(client), s))
 }
 
-func (d direct) Unmount(seg segment.ID) int32 { return number(d.m.UnmountSegment(d.Context(), seg, nil)) }
+func (d direct) Unmount(seg segment.ID) int32 {
+	return number(d.m.UnmountSegment(d.Context(), seg, nil))
+}
 
 func (d direct) GracefulUnmount(client byte, seg segment.ID, grace time.Duration) int32 {
 	return number(d.m.GracefulUnmountSegment(d.Context(), id(client), seg, grace))
