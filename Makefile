@@ -1,7 +1,7 @@
 # Short names. The checks themselves stand in .ci/run.
 TOOL := go tool -modfile=tools/go.mod
 
-.PHONY: build test race lint vuln fmt generate bench fuzz demo drills race-all soak ci
+.PHONY: build test race lint vuln fmt generate bench fuzz demo drills race-all hostile soak ci
 
 BIN ?= bin
 COMMANDS ?= ./cmd/...
@@ -47,6 +47,11 @@ drills: ## all fault drills in full, more seeds than in CI, then each safeguard 
 
 race-all: ## all tests of the product under the race detector, with those that CI runs without it
 	go test -race -p 1 -parallel 4 -timeout 60m $$(go list ./... | grep -v /lab/) ./lab/netfault
+
+hostile: ## each attack of docs/security.md again: the drill, and the tests that its table names
+	go run ./cmd/lab drill run hostile-peers
+	go test -count=1 -run "^($$(grep -o '`Test[A-Za-z]*`' docs/security.md | tr -d '`' | sort -u | paste -sd'|'))$$" \
+		$$(grep -o '`[a-z/]*`: `Test' docs/security.md | cut -d'`' -f2 | sort -u | sed 's|^|./|')
 
 soak: ## random faults until stopped (Ctrl-C)
 	go run ./cmd/lab drill soak
