@@ -30,6 +30,7 @@ type failure struct {
 	repeat  bool          // another attempt may bring an answer; otherwise err is the end
 	settles bool          // err is the cluster's answer, and covers earlier attempts too
 	open    bool          // this attempt may have been applied
+	cut     bool          // the time was up before an answer came
 	drop    bool          // the leader must be found again first
 }
 
@@ -77,9 +78,10 @@ func (v *view) judge(ctx context.Context, op operation, req proto.Message, begun
 	case from.NodeID != "":
 		return v.judgeAnswer(e, from, begun)
 	case ctx.Err() != nil: // the node may be well
-		return &failure{err: e, repeat: true, open: sent}
+		return &failure{err: e, repeat: true, open: sent, cut: true}
 	case e.Kind == errs.Unresolved:
-		return &failure{err: e, repeat: true, open: sent, drop: status.Code(err) != codes.DeadlineExceeded}
+		code := status.Code(err)
+		return &failure{err: e, repeat: true, open: sent, drop: code != codes.DeadlineExceeded, cut: code == codes.DeadlineExceeded || code == codes.Canceled}
 	case status.Code(err) == codes.ResourceExhausted:
 		return v.tooLarge(op, req, e)
 	case status.Code(err) == codes.DataLoss:

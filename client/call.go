@@ -140,7 +140,7 @@ func (c *Client) repeat(ctx context.Context, op operation, try attempt) (attempt
 		if open && op.repeat == never {
 			return attempts, unresolved(op, f, c.ended(ctx))
 		}
-		if last == nil || f.from.NodeID != "" || ctx.Err() == nil { // what a node said says more than that the time is up
+		if last == nil || !f.cut { // what came before says more than that the time is up
 			last = f
 		}
 		if pauses == nil {
