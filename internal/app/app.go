@@ -145,7 +145,7 @@ func (a *App) open(files int, log zerolog.Logger) (err error) {
 	}
 	a.log = log.With().Str("node", a.cfg.Node.ID).Logger()
 	if cfg.HA.Embedded() {
-		a.etcdClientConns, a.etcdMemberConns, files = newEtcdBudgets(files, cfg.Peers.Share, a.log)
+		a.etcdClientConns, a.etcdMemberConns, files = newEtcdBudgets(files, cfg.Peers.Share, cfg.HA.Members(), a.log)
 	}
 	a.connections = newConnectionBudget(files, cfg.Peers.Share, cfg.Mooncake.Forward, a.log)
 	if a.cfg.HA.Members() || a.cfg.HA.Enabled && !a.cfg.HA.Embedded() {

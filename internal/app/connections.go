@@ -34,9 +34,9 @@ const (
 // system lets this process open. Past it a new connection is closed at once, so that
 // its client hears of it.
 type connectionBudget struct {
-	*share.Budget      // on all ports but HTTP
-	http          int  // of each HTTP port
-	byAddress     bool // tells addresses of one network apart
+	*share.Budget               // on all ports but HTTP
+	http          int           // of each HTTP port
+	addresses     *share.Budget // the same by whole addresses; nil if those of a network count as one
 	log           zerolog.Logger
 }
 
@@ -58,15 +58,18 @@ func newConnectionBudget(descriptors int, part float64, forwards bool, log zerol
 // newEtcdBudgets share out the connections to an etcd in this process, by how many descriptors
 // there are: most for its clients, and a quarter for its other members, whom an address each tells
 // from strangers in their network. They return how many descriptors are left.
-func newEtcdBudgets(descriptors int, part float64, log zerolog.Logger) (clients, members *connectionBudget, left int) {
-	n := min(maxEtcdConnections, descriptors/8)
+func newEtcdBudgets(descriptors int, part float64, several bool, log zerolog.Logger) (clients, members *connectionBudget, left int) {
+	n, ofMembers := min(maxEtcdConnections, descriptors/8), 0
+	if several {
+		ofMembers = max(n/4, min(n/2, fewMembers))
+	}
 	log = log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
 	budget := func(what string, n int) *connectionBudget {
 		return &connectionBudget{Budget: share.NewBudget(share.NewRule(what, "", int64(n), part, fewConnections)), log: log}
 	}
-	ofMembers := max(n/4, min(n/2, fewMembers))
 	clients, members = budget("connections to etcd", n-ofMembers), budget("connections of members of etcd", ofMembers)
-	members.byAddress = true
+	members.addresses = share.NewBudget(share.NewRule("", "", int64(ofMembers), part, fewConnections))
+	members.Peer = members.Total - members.Total/4 // of a network
 	return clients, members, descriptors - etcdDescriptors*n
 }
 
@@ -79,20 +82,31 @@ func descriptors() (int, error) {
 	return int(min(l.Cur, 1<<30)), nil
 }
 
-// peer is by what a connection is counted.
-func (b *connectionBudget) peer(a net.Addr) string {
-	if tcp, ok := a.(*net.TCPAddr); ok && b.byAddress {
-		return tcp.IP.String()
+// admit counts a connection, if there is room for it, until leave is called.
+func (b *connectionBudget) admit(from *net.TCPAddr) (leave func(), admitted bool) {
+	peer, address := share.Host(from), from.IP.String()
+	if !b.take(peer, b.Budget) {
+		return nil, false
 	}
-	return share.Host(a)
+	if b.addresses == nil {
+		return func() { b.GiveBack(peer, 1) }, true
+	}
+	if !b.take(address, b.addresses) {
+		b.GiveBack(peer, 1)
+		return nil, false
+	}
+	return func() {
+		b.addresses.GiveBack(address, 1)
+		b.GiveBack(peer, 1)
+	}, true
 }
 
 // listener returns a listener whose connections are counted.
 func (b *connectionBudget) listener(l net.Listener) net.Listener { return &countedListener{l, b} }
 
-// take counts a connection, if there is room for it, and logs if there is none.
-func (b *connectionBudget) take(peer string) bool {
-	taken, open, ofPeer := b.Take(peer, 1)
+// take counts a connection of a peer in a budget, if there is room for it, and logs if there is none.
+func (b *connectionBudget) take(peer string, budget *share.Budget) bool {
+	taken, open, ofPeer := budget.Take(peer, 1)
 	if taken {
 		return true
 	}
@@ -117,9 +131,8 @@ func (l *countedListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		tcp := c.(*net.TCPConn)
-		peer := l.budget.peer(tcp.RemoteAddr())
-		if l.budget.take(peer) {
-			return &countedConn{TCPConn: tcp, end: sync.OnceFunc(func() { l.budget.GiveBack(peer, 1) })}, nil
+		if leave, ok := l.budget.admit(tcp.RemoteAddr().(*net.TCPAddr)); ok {
+			return &countedConn{TCPConn: tcp, end: sync.OnceFunc(leave)}, nil
 		}
 		_ = tcp.SetLinger(0) // no TIME_WAIT: a peer may open any number of connections
 		_ = tcp.Close()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -91,21 +92,38 @@ func TestConnectionBudget(t *testing.T) {
 }
 
 // An etcd in the process gets an eighth of the descriptors there are, three for each
-// connection, and others what is left. A stranger leaves room for members, also of its own network.
+// connection, and others what is left. A stranger leaves room for members, also of its own network,
+// and one with many addresses for those of other networks.
 func TestEtcdBudget(t *testing.T) {
-	for _, tc := range []struct{ descriptors, clients, client, members, member, left int }{
-		{1024, 64, 32, 64, 32, 640}, {2000, 186, 93, 64, 32, 1250}, {1 << 20, 6144, 3072, 2048, 1024, 1<<20 - 3*8192},
+	for _, tc := range []struct {
+		descriptors                                     int
+		several                                         bool
+		clients, client, members, network, member, left int
+	}{
+		{1024, false, 128, 64, 0, 0, 1, 640}, {1024, true, 64, 32, 64, 48, 32, 640},
+		{2000, true, 186, 93, 64, 48, 32, 1250}, {1 << 20, true, 6144, 3072, 2048, 1536, 1024, 1<<20 - 3*8192},
 	} {
-		clients, members, left := newEtcdBudgets(tc.descriptors, 0.5, zerolog.Nop())
-		got := []int{int(clients.Total), int(clients.Peer), int(members.Total), int(members.Peer), left}
-		if want := []int{tc.clients, tc.client, tc.members, tc.member, tc.left}; !slices.Equal(got, want) {
-			t.Errorf("%d descriptors: got %v connections of clients, of one, of members, of one, and left; want %v", tc.descriptors, got, want)
+		clients, members, left := newEtcdBudgets(tc.descriptors, 0.5, tc.several, zerolog.Nop())
+		got := []int64{clients.Total, clients.Peer, members.Total, members.Peer, members.addresses.Peer, int64(left)}
+		if want := []int64{int64(tc.clients), int64(tc.client), int64(tc.members), int64(tc.network), int64(tc.member), int64(tc.left)}; !slices.Equal(got, want) {
+			t.Errorf("%d descriptors: got %v connections of clients, of one, of members, of a network, of one, and left; want %v", tc.descriptors, got, want)
 		}
-		at := func(host string) string { return members.peer(&net.TCPAddr{IP: net.ParseIP(host)}) }
-		for members.take(at("2001:db8::bad")) {
+		if !tc.several {
+			continue
 		}
-		if !members.take(at("2001:db8::1")) || !clients.take(clients.peer(&net.TCPAddr{IP: net.ParseIP("2001:db8::1")})) {
+		admitted := func(host string) bool {
+			_, ok := members.admit(&net.TCPAddr{IP: net.ParseIP(host)})
+			return ok
+		}
+		for admitted("2001:db8::bad") {
+		}
+		if !admitted("2001:db8::1") {
 			t.Error("a stranger leaves no room for a member of its network")
+		}
+		for i := 0; admitted(fmt.Sprintf("2001:db8::2:%x", i)); i++ {
+		}
+		if !admitted("2001:db9::1") || !admitted("10.0.0.1") {
+			t.Error("one with many addresses leaves no room for a member of another network")
 		}
 	}
 }

@@ -45,8 +45,13 @@ func (l *looks[T]) share(ctx context.Context, read func(context.Context) T) T {
 	}
 	l.mu.Unlock()
 	if !own {
-		<-s.done
-		return s.seen
+		select {
+		case <-s.done:
+			return s.seen
+		case <-ctx.Done(): // nobody waits for it
+			var nothing T
+			return nothing
+		}
 	}
 	defer close(s.done)
 	ctx = context.WithoutCancel(ctx)

@@ -38,7 +38,7 @@ func TestLooksAreShared(t *testing.T) {
 			all.Go(func() {
 				for ctx.Err() == nil {
 					asked := time.Now()
-					if begun := l.share(ctx, read); begun.Before(asked) {
+					if begun := l.share(ctx, read); begun.Before(asked) && ctx.Err() == nil {
 						t.Errorf("a look of %v for one who asked at %v, want a later one", begun, asked)
 					}
 					if took := time.Since(asked); took > takes+time.Second/looksPerSecond+takes {

@@ -82,7 +82,7 @@ func TestCommandsOfAViewer(t *testing.T) {
 			return s.Leader != nil
 		})
 		for _, command := range []string{
-			"history", "events", "segments", "clients", "keys", "leases", "ranges", "digest", "drain list", "quota list",
+			"history", "events", "segments", "clients", "keys", "leases", "drain list", "quota list",
 		} {
 			run(t, append(strings.Fields(command), flags...)...).Want(t, cli.StatusOK)
 		}

@@ -25,6 +25,11 @@ var errGone = errs.New(errs.Unavailable, "", "the answer cannot be written: its 
 func (s *Server) streamOverHTTP(service string, call grpc.StreamDesc) http.HandlerFunc {
 	info := &grpc.StreamServerInfo{FullMethod: service + call.StreamName, IsServerStream: true}
 	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodHead { // its lines would go nowhere, at any pace and without an end
+			w.Header().Set("Allow", "GET, POST")
+			w.WriteHeader(http.StatusMethodNotAllowed)
+			return
+		}
 		lines := &lineStream{server: s, ctx: contextOf(r), r: r, control: http.NewResponseController(w), w: w}
 		lines.end(s.aroundStream(lines, info, call.Handler))
 	}

@@ -92,6 +92,24 @@ func TestJSONLines(t *testing.T) {
 	<-ended
 }
 
+// A request for the headers alone begins no stream: its lines would go nowhere, without an end.
+func TestNoLinesForHead(t *testing.T) {
+	n := newNode(t)
+	n.admin.events = func(context.Context, metadata.Seq, bool, func(*pb.EventsResponse, error) bool) {
+		t.Error("a stream begins")
+	}
+	server := httptest.NewServer(n.server.JSON())
+	defer server.Close()
+	resp, err := server.Client().Head(server.URL + over + "Events?follow=true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("got %s, want 405", resp.Status)
+	}
+}
+
 // An error before the first line has the status of HTTP; later it is the last line.
 func TestJSONLinesEnd(t *testing.T) {
 	n := newNode(t).mount()

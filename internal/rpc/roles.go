@@ -32,13 +32,13 @@ type permission struct {
 }
 
 // permissions has every call. One that it lacks is refused. A viewer may make the calls of
-// AdminService that change nothing, but Backup: that hands out the whole state, and keeps
-// an operator's backup of the same node waiting.
+// AdminService that change nothing, but Backup, which hands out the whole state, and those of
+// which a node makes few at once, which nodes and operators need: a handover waits for a Digest.
 func permissions() map[string]permission {
 	const readers = access.Viewer | access.Operator
 	all := map[string]permission{
 		pb.AdminService_Status_FullMethodName:        {roles: access.All},
-		pb.AdminService_Digest_FullMethodName:        {roles: readers | access.Node},
+		pb.AdminService_Digest_FullMethodName:        {roles: access.Operator | access.Node},
 		pb.AdminService_Handover_FullMethodName:      {roles: access.Operator, order: true},
 		pb.AdminService_StartEmpty_FullMethodName:    {roles: access.Operator, order: true},
 		pb.AdminService_Refound_FullMethodName:       {roles: access.Operator, order: true},
@@ -52,7 +52,7 @@ func permissions() map[string]permission {
 		pb.AdminService_ListSegments_FullMethodName:  {roles: readers},
 		pb.AdminService_ListKeys_FullMethodName:      {roles: readers},
 		pb.AdminService_QueryKey_FullMethodName:      {roles: readers},
-		pb.AdminService_DumpRanges_FullMethodName:    {roles: readers},
+		pb.AdminService_DumpRanges_FullMethodName:    {roles: access.Operator},
 		pb.AdminService_ListClients_FullMethodName:   {roles: readers},
 		pb.AdminService_ListDrainJobs_FullMethodName: {roles: readers},
 
@@ -192,7 +192,7 @@ func (s *Server) authorizeStream(srv any, stream grpc.ServerStream, info *grpc.S
 		s.audit(ctx, fewLinesOf{s.begun, callerFor(ctx).Peer}, orderBegins, audited{who: who, method: info.FullMethod, req: request})
 	}
 	err = handler(srv, order)
-	s.auditOrder(ctx, audited{who: who, method: info.FullMethod, req: order.request, err: err}, &orderNote{changed: order.sent.Load()})
+	s.auditOrder(ctx, audited{who: who, method: info.FullMethod, req: order.request.Load(), err: err}, &orderNote{changed: order.sent.Load()})
 	return err
 }
 
@@ -201,8 +201,8 @@ func (s *Server) authorizeStream(srv any, stream grpc.ServerStream, info *grpc.S
 type orderStream struct {
 	grpc.ServerStream
 	begins  func(request any)
-	request any         // the first message, without the bytes of a file; nil until it is there
-	sent    atomic.Bool // bytes of a snapshot or a backup went to the caller, who may have read them
+	request atomic.Value // the first message, without the bytes of a file; nil until it is there
+	sent    atomic.Bool  // bytes of a snapshot or a backup went to the caller, who may have read them
 }
 
 func (s *orderStream) SendMsg(m any) error {
@@ -217,12 +217,12 @@ func (s *orderStream) SendMsg(m any) error {
 
 func (s *orderStream) RecvMsg(m any) error {
 	err := s.ServerStream.RecvMsg(m)
-	if err == nil && s.request == nil {
-		s.request = m
+	if err == nil && s.request.Load() == nil {
 		if r, ok := m.(*pb.RefoundRequest); ok {
-			s.request = &pb.RefoundRequest{GiveUp: r.GetGiveUp(), FromFile: r.GetFromFile(), FileBytes: r.GetFileBytes(), FileHead: r.GetFileHead()}
+			m = &pb.RefoundRequest{GiveUp: r.GetGiveUp(), FromFile: r.GetFromFile(), FileBytes: r.GetFileBytes(), FileHead: r.GetFileHead()}
 		}
-		s.begins(s.request)
+		s.request.Store(m)
+		s.begins(m)
 	}
 	return err
 }

@@ -308,10 +308,10 @@ func (m *Master) UnmountSegment(ctx context.Context, id segment.ID, by *Unmount)
 	err := m.withSegments(ctx, func(ctx context.Context) error {
 		owner, ok := m.Store.OwnerOf(id)
 		if !ok {
-			return nil
+			return m.fenced(ctx, nil)
 		}
 		if by.OwnOnly && owner != by.Client {
-			return errs.New(errs.IllegalClient, "UnmountSegment", "segment %v is not one of client %v; an operator may unmount it", id, by.Client)
+			return m.fenced(ctx, errs.New(errs.IllegalClient, "UnmountSegment", "segment %v is not one of client %v; an operator may unmount it", id, by.Client))
 		}
 		by.found.Store(&owner)
 		number, _ := m.Store.FindSegment(id) // as it was: others wait

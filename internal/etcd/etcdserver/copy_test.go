@@ -37,6 +37,31 @@ func TestCopyEndsForOneThatTakesNothing(t *testing.T) {
 	})
 }
 
+// A pipeEnd is an end that can be told that no more comes.
+type pipeEnd struct{ net.Conn }
+
+func (pipeEnd) CloseWrite() error { return nil }
+
+// A caller that says much and reads nothing goes, although etcd does not read on before it does.
+func TestCallerThatReadsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		caller, callerOwn := net.Pipe()
+		etcd, etcdOwn := net.Pipe()
+		began := time.Now()
+		go func() {
+			_, _ = callerOwn.Write(make([]byte, 1<<20))
+		}()
+		go func() {
+			_, _ = etcdOwn.Read(make([]byte, 1))
+			_, _ = etcdOwn.Write([]byte("an answer"))
+		}()
+		join(caller, pipeEnd{etcd})
+		if took := time.Since(began); took != writeTimeout {
+			t.Errorf("it ended after %v, want %v", took, writeTimeout)
+		}
+	})
+}
+
 // Names that lead to a caller's address are looked up only where its address does not lead to one
 // of its certificate's: servers of names that do not answer keep nobody waiting.
 func TestAddressesOfCallers(t *testing.T) {

@@ -176,18 +176,29 @@ func (f *front) carry(c net.Conn) error {
 	}
 	defer func() { _ = behind.Close() }()
 	defer context.AfterFunc(f.ctx, func() { _ = behind.Close() })()
+	join(caller, behind.(*net.UnixConn))
+	return nil
+}
+
+// join passes on what a caller and etcd say until etcd has ended, or either can be told nothing
+// more.
+func join(caller net.Conn, behind interface {
+	net.Conn
+	CloseWrite() error
+},
+) {
 	var answers sync.WaitGroup
 	answers.Go(func() {
 		_ = pass(patient(caller), behind)
 		_ = caller.Close()
+		_ = behind.Close() // etcd may have stopped to read, too
 	})
 	if pass(behind, caller) == nil {
-		_ = behind.(*net.UnixConn).CloseWrite() // etcd ends the connection once it has answered
+		_ = behind.CloseWrite() // etcd ends the connection once it has answered
 	} else {
 		_ = behind.Close()
 	}
 	answers.Wait()
-	return nil
 }
 
 // pass passes on what one end says until it ends, or the other one does, which is an error.

@@ -3,6 +3,7 @@ package etcdserver
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"log" //nolint:depguard // http.Server takes no other kind of logger
 	"net"
@@ -15,8 +16,12 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/rafthttp"
 )
 
-// memberIdle is how long a member's connection may wait for its next request.
-const memberIdle = 10 * time.Second
+const (
+	// memberIdle is how long a member's connection may wait for its next request.
+	memberIdle = 10 * time.Second
+	// maxUnread is how much of a request may be left after its answer, as in net/http.
+	maxUnread = 256 << 10
+)
 
 // A peerPort serves the other members in the place of etcd: with etcd's own handler, but for
 // as many connections as it is given room for.
@@ -39,7 +44,7 @@ func (s *Server) listenForMembers(said zerolog.Logger) (*peerPort, error) {
 }
 
 func newPeerPort(l net.Listener, secrecy *tls.Config, said zerolog.Logger) *peerPort {
-	l = patientListener{l}
+	l = patientListener{l, said}
 	if secrecy != nil {
 		l = tls.NewListener(l, secrecy)
 	}
@@ -60,6 +65,11 @@ func (p *peerPort) serve(h http.Handler) {
 		late.Stop()
 		r.Body = patientBody{r.Body, late}
 		h.ServeHTTP(w, r)
+		// What the handler has not read: the server would wait for it without a limit.
+		if _, err := io.CopyN(io.Discard, r.Body, maxUnread); !errors.Is(err, io.EOF) && !errors.Is(err, http.ErrBodyReadAfterClose) {
+			_ = http.NewResponseController(w).Flush()
+			_ = c.Close()
+		}
 	})
 	p.serving.Go(func() { _ = p.server.Serve(p.listener) })
 }
@@ -90,21 +100,32 @@ func (b patientBody) Read(p []byte) (int, error) {
 	return b.ReadCloser.Read(p)
 }
 
-// A patientListener accepts patient connections.
-type patientListener struct{ net.Listener }
-
-func (l patientListener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return patient(c), nil
+// A patientListener accepts patient connections until it is closed, whatever else fails.
+type patientListener struct {
+	net.Listener
+	log zerolog.Logger
 }
 
-// warnings writes what an HTTP server says of connections to a log.
+func (l patientListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err == nil {
+			return patient(c), nil
+		}
+		if errors.Is(err, net.ErrClosed) {
+			return nil, err
+		}
+		l.log.Warn().Err(err).Msg("etcd takes no connection of members for a moment")
+		<-time.After(acceptPause)
+	}
+}
+
+// warnings writes what an HTTP server says of connections to a log, but no stacks: etcd ends
+// requests of members by a panic while it stops.
 type warnings struct{ to zerolog.Logger }
 
 func (w warnings) Write(b []byte) (int, error) {
-	w.to.Warn().Str("cause", strings.TrimSpace(string(b))).Msg("a connection of a member of etcd to this one failed")
+	cause, _, _ := strings.Cut(string(b), "\n")
+	w.to.Warn().Str("cause", cause).Msg("a connection of a member of etcd to this one failed")
 	return len(b), nil
 }

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,6 +67,54 @@ func TestSlowSnapshots(t *testing.T) {
 				t.Errorf("with a piece each %v: got %s, want %s", wait, said, want)
 			}
 			_ = c.Close()
+		}
+	})
+}
+
+// failing is a listener that fails once before each connection.
+type failing struct {
+	pipes
+	failed *bool
+}
+
+func (f failing) Accept() (net.Conn, error) {
+	if *f.failed = !*f.failed; *f.failed {
+		return nil, syscall.ENOBUFS
+	}
+	return f.pipes.Accept()
+}
+
+// A connection that cannot be accepted does not end the port.
+func TestMembersAfterAFailedAccept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := failing{make(pipes), new(bool)}
+		p := newPeerPort(l, nil, zerolog.Nop())
+		p.serve(http.NotFoundHandler())
+		for range 3 {
+			own, other := net.Pipe()
+			l.pipes <- other
+			if _, err := io.WriteString(own, "GET / HTTP/1.0\r\n\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			if answer, err := io.ReadAll(own); err != nil || !strings.Contains(string(answer), "404") {
+				t.Errorf("got %q, %v; want an answer", answer, err)
+			}
+		}
+		close(l.pipes)
+		p.close()
+	})
+}
+
+// A request that the handler does not read is waited for no longer than one that it does.
+func TestUnreadRequestsOfMembers(t *testing.T) {
+	members(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }, func(t *testing.T, dial func() net.Conn) {
+		c, began := dial(), time.Now()
+		if _, err := io.WriteString(c, "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, c)
+		if took := time.Since(began); took > rafthttp.ConnReadTimeout {
+			t.Errorf("the connection ended after %v, want %v at most", took, rafthttp.ConnReadTimeout)
 		}
 	})
 }

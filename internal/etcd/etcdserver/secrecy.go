@@ -36,7 +36,7 @@ func (t TLS) forCallers(members bool, log zerolog.Logger) (*tls.Config, error) {
 			log.Warn().Err(err).Msg("the files of TLS for etcd cannot be used: those that could be used last are")
 		}
 		c = usable.Load().Clone()
-		if slices.Contains(hello.SupportedProtos, "http/1.1") {
+		if members || slices.Contains(hello.SupportedProtos, "http/1.1") {
 			c.NextProtos = []string{"http/1.1"}
 		}
 		if members {
