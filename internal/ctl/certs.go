@@ -164,6 +164,7 @@ production, let your own authority issue certificates with the same subjects.`,
 				ca := filepath.Join(r.Dir, "ca.crt")
 				fmt.Fprintf(w, "nodes:     --tls-ca=%s --tls-cert=%s --tls-key=%s\n", ca, filepath.Join(r.Dir, "node.crt"), filepath.Join(r.Dir, "node.key"))
 				fmt.Fprintf(w, "masterctl: --tls-ca=%s --tls-cert=%s --tls-key=%s\n", ca, filepath.Join(r.Dir, "operator.crt"), filepath.Join(r.Dir, "operator.key"))
+				fmt.Fprintln(w, "viewer.crt, in place of operator.crt, reads and gives no order")
 				fmt.Fprintf(w, "client.crt is of the client id %s\n", id)
 			})
 		},

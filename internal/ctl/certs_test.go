@@ -97,7 +97,7 @@ func TestCommandsOfAViewer(t *testing.T) {
 			"backup " + t.TempDir() + "/x": "Backup", "member remove --yes b": "RemoveMember", "quota set x 1GiB": "/api/v1/tenant_quotas",
 		} {
 			run(t, append(strings.Fields(order), flags...)...).Want(t, cli.StatusFailed,
-				"ILLEGAL_CLIENT (-601)", needs+" is for the role operator, and \""+name+"\" has viewer", "of an operator: --tls-cert")
+				"ILLEGAL_CLIENT (-601)", needs+" is for the role operator, and \""+name+"\" has viewer", "of an operator, or for what")
 		}
 		for _, call := range []string{"get k", "rm-all --yes"} {
 			run(t, append(strings.Fields(call), flags...)...).Want(t, cli.StatusFailed, "is for the role client or operator, and \""+name+"\" has viewer")

@@ -2,8 +2,10 @@ package rpc
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net"
@@ -11,6 +13,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
@@ -152,6 +155,11 @@ func (s *Server) readJSON(w http.ResponseWriter, r *http.Request, to protobuf.Me
 // readFields reads a request from a query or a form.
 func readFields(text string, to protobuf.Message) error {
 	fields, err := url.ParseQuery(text)
+	for name := range fields { // runtime would leave unknown ones out
+		if err == nil && !hasField(to.ProtoReflect().Descriptor(), name) {
+			err = fmt.Errorf("there is no field %q", name)
+		}
+	}
 	if err == nil {
 		err = runtime.PopulateQueryParameters(to, fields, utilities.NewDoubleArray(nil))
 	}
@@ -159,6 +167,15 @@ func readFields(text string, to protobuf.Message) error {
 		return errs.New(errs.InvalidParams, "", "there must be the fields of the request: %v", err)
 	}
 	return nil
+}
+
+// hasField reports whether a message has a field of a name, as of a query: a.b is field b of
+// message a.
+func hasField(of protoreflect.MessageDescriptor, name string) bool {
+	first, rest, nested := strings.Cut(name, ".")
+	first, _, _ = strings.Cut(first, "[") // of a map
+	f := cmp.Or(of.Fields().ByName(protoreflect.Name(first)), of.Fields().ByJSONName(first))
+	return f != nil && (!nested || f.Message() != nil && hasField(f.Message(), rest))
 }
 
 // peerOf returns who sent a request, as gRPC does.

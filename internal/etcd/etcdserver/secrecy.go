@@ -33,7 +33,7 @@ func (t TLS) forCallers(members bool, log zerolog.Logger) (*tls.Config, error) {
 		if err == nil {
 			usable.Store(c)
 		} else {
-			log.Warn().Err(err).Msg("the files of TLS for etcd cannot be used: those that could be used last are")
+			log.Warn().Err(err).Msg("the files of TLS for etcd cannot be used; those read before stay in use")
 		}
 		c = usable.Load().Clone()
 		if members || slices.Contains(hello.SupportedProtos, "http/1.1") {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/files"
 )
 
@@ -87,7 +88,7 @@ func (s *Source) Run(ctx context.Context) error {
 }
 
 // Renew reads the files again, and reports whether their content has changed. With an error,
-// such as for a file that is half written, what was read before stays in use. It may be called
+// such as for a file that is half written, or a certificate that has expired, what was read before stays in use. It may be called
 // by several goroutines.
 func (s *Source) Renew() (changed bool, err error) {
 	c, err := read(s.files)
@@ -96,6 +97,9 @@ func (s *Source) Renew() (changed bool, err error) {
 	}
 	if err := c.parse(s.files); err != nil {
 		return false, err
+	}
+	if c.pair != nil && clock.Wall().After(c.pair.Leaf.NotAfter) {
+		return false, fmt.Errorf("%s has expired, at %s", s.files.Cert, c.until())
 	}
 	s.now.Store(c)
 	return true, nil
