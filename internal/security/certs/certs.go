@@ -88,8 +88,8 @@ func (s *Source) Run(ctx context.Context) error {
 }
 
 // Renew reads the files again, and reports whether their content has changed. With an error,
-// such as for a file that is half written, or a certificate that has expired, what was read before stays in use. It may be called
-// by several goroutines.
+// such as for a file that is half written, or a certificate that has expired, what was read
+// before stays in use. It may be called by several goroutines.
 func (s *Source) Renew() (changed bool, err error) {
 	c, err := read(s.files)
 	if err != nil || c.same(s.now.Load()) {
