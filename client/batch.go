@@ -8,7 +8,7 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
-	"github.com/understudy-store/understudy/internal/rpcerr"
+	"github.com/understudy-store/understudy/internal/rpc/rpcerr"
 )
 
 // A run is a part of a batch, its items from one to before another.

@@ -17,7 +17,7 @@ import (
 
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
-	"github.com/understudy-store/understudy/internal/rpcerr"
+	"github.com/understudy-store/understudy/internal/rpc/rpcerr"
 )
 
 // twoClusters are real masters of two clusters, and a client of both that has

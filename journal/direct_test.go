@@ -14,8 +14,8 @@ import (
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
-	"github.com/understudy-store/understudy/internal/nowait"
 	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/journal/nowait"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
 )

@@ -9,7 +9,7 @@ import (
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
-	"github.com/understudy-store/understudy/internal/nowait"
+	"github.com/understudy-store/understudy/journal/nowait"
 )
 
 // A Right says until when the primary of a term may answer calls, by its own

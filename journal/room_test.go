@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/understudy-store/understudy/errs"
-	"github.com/understudy-store/understudy/internal/nowait"
 	"github.com/understudy-store/understudy/internal/security/share"
 	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/journal/nowait"
 	"github.com/understudy-store/understudy/metadata"
 )
 

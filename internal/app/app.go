@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/understudy-store/understudy/eviction"
+	"github.com/understudy-store/understudy/internal/app/tracing"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/config"
 	"github.com/understudy-store/understudy/internal/files"
@@ -28,7 +29,6 @@ import (
 	"github.com/understudy-store/understudy/internal/security/access"
 	"github.com/understudy-store/understudy/internal/security/certs"
 	"github.com/understudy-store/understudy/internal/service"
-	"github.com/understudy-store/understudy/internal/tracing"
 	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/promote"

@@ -24,7 +24,7 @@ import (
 	"github.com/understudy-store/understudy/internal/etcd/etcdserver"
 	"github.com/understudy-store/understudy/internal/etcd/members"
 	"github.com/understudy-store/understudy/internal/rpc"
-	"github.com/understudy-store/understudy/internal/rpcerr"
+	"github.com/understudy-store/understudy/internal/rpc/rpcerr"
 	"github.com/understudy-store/understudy/internal/security/certs"
 	"github.com/understudy-store/understudy/promote"
 )

@@ -3,7 +3,7 @@ package app
 import (
 	"fmt"
 
-	"github.com/understudy-store/understudy/internal/tracing"
+	"github.com/understudy-store/understudy/internal/app/tracing"
 	"github.com/understudy-store/understudy/journal"
 )
 

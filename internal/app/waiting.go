@@ -14,7 +14,7 @@ import (
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/httpapi"
 	"github.com/understudy-store/understudy/internal/rpc"
-	"github.com/understudy-store/understudy/internal/rpcerr"
+	"github.com/understudy-store/understudy/internal/rpc/rpcerr"
 )
 
 // A waiting answers while a node waits for the members of etcd, which may take as long as its

@@ -10,7 +10,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/rodaine/table"
 
-	"github.com/understudy-store/understudy/internal/escape"
+	"github.com/understudy-store/understudy/internal/security/escape"
 )
 
 // A Table prints rows in columns, as wide as a terminal shows them. Cells are Printable,

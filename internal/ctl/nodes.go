@@ -24,7 +24,7 @@ import (
 	"github.com/understudy-store/understudy/internal/cli"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/etcd/etcdclient"
-	"github.com/understudy-store/understudy/internal/rpcerr"
+	"github.com/understudy-store/understudy/internal/rpc/rpcerr"
 	"github.com/understudy-store/understudy/journal"
 )
 

@@ -6,7 +6,7 @@ import (
 	"net/http"
 
 	"github.com/understudy-store/understudy/errs"
-	"github.com/understudy-store/understudy/internal/escape"
+	"github.com/understudy-store/understudy/internal/security/escape"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/metadata"
 )

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/understudy-store/understudy/errs"
-	"github.com/understudy-store/understudy/internal/rpcerr"
+	"github.com/understudy-store/understudy/internal/rpc/rpcerr"
 )
 
 // A Starting is a server of a node that cannot answer anything yet.

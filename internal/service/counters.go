@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/understudy-store/understudy/deleteevents"
-	"github.com/understudy-store/understudy/internal/nowait"
+	"github.com/understudy-store/understudy/journal/nowait"
 	"github.com/understudy-store/understudy/metadata"
 )
 

@@ -6,8 +6,8 @@ import (
 
 	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/errs"
-	"github.com/understudy-store/understudy/internal/nowait"
 	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/journal/nowait"
 )
 
 // A call that must not wait fails where another change of its key is under way, having

@@ -16,7 +16,7 @@ import (
 // real clock cannot be shifted for one process alone, so the nodes are built with a
 // patch that does it (shifted-clocks). The nodes of the simulation share one correct wall
 // clock instead; there the clocks that measure deadlines differ in rate. Package
-// internal/archtest checks that only internal/clock reads the time.
+// docs/archtest checks that only internal/clock reads the time.
 func shiftClocks(ctx context.Context, e *Env) {
 	ep := episode{work: &work{}}
 	ep.NodeArgs = func(i int) []string {

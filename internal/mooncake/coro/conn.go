@@ -13,7 +13,7 @@ import (
 
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/mooncake/structpack"
-	"github.com/understudy-store/understudy/internal/nowait"
+	"github.com/understudy-store/understudy/journal/nowait"
 )
 
 // readBuffer is small: there may be hundreds of connections from each client

@@ -19,7 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/understudy-store/understudy/internal/mooncake/coro"
-	"github.com/understudy-store/understudy/internal/nowait"
+	"github.com/understudy-store/understudy/journal/nowait"
 )
 
 // loops is how connections are served: by a goroutine each, or over an event loop.

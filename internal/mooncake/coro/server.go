@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/understudy-store/understudy/internal/clock"
-	"github.com/understudy-store/understudy/internal/nowait"
+	"github.com/understudy-store/understudy/journal/nowait"
 )
 
 // A Handler answers the requests of one connection. They come one after the

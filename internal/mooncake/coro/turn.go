@@ -3,7 +3,7 @@ package coro
 import (
 	"errors"
 
-	"github.com/understudy-store/understudy/internal/nowait"
+	"github.com/understudy-store/understudy/journal/nowait"
 )
 
 const (

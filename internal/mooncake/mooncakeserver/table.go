@@ -10,8 +10,8 @@ import (
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/mooncake"
 	"github.com/understudy-store/understudy/internal/mooncake/structpack"
-	"github.com/understudy-store/understudy/internal/nowait"
 	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/journal/nowait"
 	"github.com/understudy-store/understudy/metadata"
 )
 

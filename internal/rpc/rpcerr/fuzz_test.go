@@ -9,7 +9,7 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
-	"github.com/understudy-store/understudy/internal/rpcerr"
+	"github.com/understudy-store/understudy/internal/rpc/rpcerr"
 )
 
 // FuzzParse reads any status: there is an error, with a kind that is known.
