@@ -86,7 +86,7 @@ type WriterConfig struct {
 	// Filler is a change that changes nothing. A heartbeat at which memory leaves quarantine
 	// carries it, so that there is a record of it: a node that reads the records alone, where
 	// etcd has no history any more, frees the same ranges at the same commits. If nil, memory
-	// leaves with callers' commits only.
+	// leaves with callers' commits only, which a full store does not get.
 	Filler metadata.Change
 }
 

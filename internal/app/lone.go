@@ -15,6 +15,7 @@ import (
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/rpc"
 	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/promote"
 )
@@ -44,6 +45,7 @@ func newLoneNode(a *App) *loneNode {
 	return &loneNode{app: a, name: string(journal.NewHistory()), term: t, writer: journal.NewWriter(journal.WriterConfig{
 		Store: store, Queue: t.Queue, Log: journal.NoLog{}, Direct: true, Term: 1, Hold: a.params().HoldTime(),
 		Now: t.Now, Elapsed: running, Observer: newLateObserver(a), Tracer: a.commitTracer(),
+		Filler: leasesync.NewFiller(), // only a commit with a change frees memory in quarantine
 	})}
 }
 

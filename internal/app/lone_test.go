@@ -67,3 +67,32 @@ func TestObjectIDsAfterARestartWithoutHA(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Memory that leaves quarantine is given out again although nothing else happens: a master
+// without HA has no other commits then, and one that is full refuses puts before there is one.
+func TestQuarantineEndsWithoutHA(t *testing.T) {
+	m := run(t, settings(promote.Primary, "a", nil))
+	m.serves()
+	c := writer(t, client.Config{Addresses: []string{m.RPCAddress()}})
+	const most = 700 << 10 // of 1 MiB
+	r, err := c.PutStart(t.Context(), client.PutItem{Key: "k", Size: most}, client.PutConfig{})
+	if err == nil {
+		err = c.PutEnd(t.Context(), r.Ref(), client.SelectAll)
+	}
+	if err == nil {
+		_, err = c.GetReplicaList(t.Context(), "k")
+	}
+	if err == nil {
+		err = c.Remove(t.Context(), "k", client.Removal{Force: true})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.PutStart(t.Context(), client.PutItem{Key: "l", Size: most}, client.PutConfig{}); errs.KindOf(err) != errs.NoAvailableHandle {
+		t.Errorf("a put into memory that a reader may read: got %v, want NoAvailableHandle", err)
+	}
+	m.until("the end of quarantine", func(s *pb.StatusResponse) bool { return s.GetState().GetQuarantinedBytes() == 0 })
+	if _, err := c.PutStart(t.Context(), client.PutItem{Key: "l", Size: most}, client.PutConfig{}); err != nil {
+		t.Errorf("a put when the reader's time is over: %v", err)
+	}
+}

@@ -59,6 +59,7 @@ func testControls() []testControl {
 		{"internal/etcd/etcdserver", "^TestConnectionsAreBounded$", "etcd-connections"},
 		{"internal/etcd/etcdserver", "^TestWhoseConnectionsAreTaken$", "members-addresses"},
 		{"internal/app", "^TestLooksAreShared$", "status-looks"},
+		{"internal/app", "^TestQuarantineEndsWithoutHA$", "lone-quarantine"},
 		{"internal/app", "^TestViewerGivesNoOrder$", "viewer-orders"},
 		{"internal/rpc", "^TestSlowStreamsEnd$", "slow-streams"},
 		{"internal/httpapi", "^TestSilentConnectionsGiveWay$", "idle-http"},
