@@ -16,13 +16,16 @@ import (
 	"os/exec"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/internal/mooncake"
@@ -36,6 +39,11 @@ const (
 	pinned        = "pinned"
 	attackPeers   = 100 // connections of an attack
 	repeatedKey   = "r" // the key that attacks with unread answers ask for; requests are small
+	scansOfPeer   = 10  // calls of each connection that look at all keys
+	waitsOfPeer   = 200 // calls of each connection that wait for a sequence
+	// mostWaits of all may be left when the attack ends: a few have places, and a busy node has
+	// not refused all others by then.
+	mostWaits = attackPeers * waitsOfPeer / 4
 )
 
 // An attack is what each connection of the attacker does to an address, at most until the
@@ -45,16 +53,19 @@ type attack struct {
 	run   func(ctx context.Context, address string)
 	at    func(*cluster.Node) string // which address; nil for the proxy in front of it
 	peers int                        // connections; 0 for attackPeers
+	long  bool                       // it needs the objects with long keys
+	held  *atomic.Int64              // counts its calls that were neither answered nor refused; nil if they do not matter
 	shows string                     // the safeguard without which the attack succeeds; a control needs no other attack
 }
 
 // attacks returns all attacks under load on nodes that speak a generation of Mooncake's protocol.
 func attacks(generation string) []attack {
+	held := new(atomic.Int64)
 	return append([]attack{
 		{what: "nothing", run: func(context.Context, string) {}}, // for comparison
 		{what: "unfinished requests", run: leaveUnfinished(), shows: "memory-budget"}, {what: "unread answers", run: readNothing(generation)},
 		{what: "unfinished gRPC requests", run: leaveUnfinishedGRPC}, {what: "unread gRPC answers", run: readNothingGRPC, shows: "unread-answers"},
-		{what: "patterns", run: usePatterns}, {what: "waits", run: waitForNothing},
+		{what: "patterns", run: usePatterns, long: true, shows: "scan-turns"}, {what: "waits", run: waitForNothing(held), held: held, shows: "digest-places"},
 		{what: "streams of all events", run: readAllEvents}, {what: "questions for the status", run: askForStatus},
 		{what: "long names", run: mountLongNames, at: direct},
 	}, halfOpen()...)
@@ -111,14 +122,23 @@ func (a *attacker) end() {
 	_ = a.Wait()
 }
 
+// attackFor is how long an attack under load lasts.
+func (e *Env) attackFor() time.Duration {
+	if e.Short {
+		return hostileFor / 2
+	}
+	return hostileFor
+}
+
 // underAttack attacks a node for a while.
 func (e *Env) underAttack(ctx context.Context, address string, a attack) {
-	lasts := hostileFor
-	if e.Short {
-		lasts /= 2
-	}
-	attacker := e.attack(ctx, address, a.what, lasts)
+	attacker := e.attack(ctx, address, a.what, e.attackFor())
 	defer func() { _ = attacker.parent.Close() }()
+	if a.held != nil {
+		var held int64
+		attacker.report(&held)
+		e.result.check("waits are bounded", held <= mostWaits, "%d calls of one host waited at once under %s, at most %d are expected", held, a.what, mostWaits)
+	}
 	if err := attacker.Wait(); err != nil {
 		do(fmt.Errorf("the attacker: %w: %s", err, attacker.faults.String()))
 	}
@@ -167,7 +187,10 @@ func runAttacker(what, address, lasts, generation string) error {
 			return nil
 		})
 	}
-	return g.Wait()
+	if err := g.Wait(); err != nil || all[i].held == nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(all[i].held.Load())
 }
 
 // pin binds this thread, and the program that it executes, to one core.
@@ -185,13 +208,14 @@ func pin() error {
 	return errors.New("there is no core")
 }
 
-// usePatterns lists keys by a slow pattern that no key matches, with two calls at a time.
+// usePatterns reads objects by a slow pattern that no key matches, with several calls at a
+// time. Lists of keys would do less: of operators' calls few are answered at once, patterns or not.
 func usePatterns(ctx context.Context, address string) {
 	onConn(address, func(c *grpc.ClientConn) {
 		var g errgroup.Group
-		for range 2 {
+		for range scansOfPeer {
 			g.Go(func() error {
-				_, err := pb.NewAdminServiceClient(c).ListKeys(ctx, &pb.ListKeysRequest{Regex: "(x+x+)+y"})
+				_, err := pb.NewObjectServiceClient(c).GetReplicaListByRegex(ctx, &pb.GetReplicaListByRegexRequest{Regex: "(x+x+)+y"})
 				return err
 			})
 		}
@@ -200,17 +224,22 @@ func usePatterns(ctx context.Context, address string) {
 }
 
 // waitForNothing waits for a sequence that never comes, with many calls at a time.
-func waitForNothing(ctx context.Context, address string) {
-	onConn(address, func(c *grpc.ClientConn) {
-		var g errgroup.Group
-		for range 200 {
-			g.Go(func() error {
-				_, err := pb.NewAdminServiceClient(c).Digest(ctx, &pb.DigestRequest{Sequence: 1 << 40})
-				return err
-			})
-		}
-		_ = g.Wait()
-	})
+func waitForNothing(held *atomic.Int64) func(context.Context, string) {
+	return func(ctx context.Context, address string) {
+		onConn(address, func(c *grpc.ClientConn) {
+			var g errgroup.Group
+			for range waitsOfPeer {
+				g.Go(func() error {
+					_, err := pb.NewAdminServiceClient(c).Digest(ctx, &pb.DigestRequest{Sequence: 1 << 40})
+					if status.Code(err) == codes.DeadlineExceeded {
+						held.Add(1)
+					}
+					return err
+				})
+			}
+			_ = g.Wait()
+		})
+	}
 }
 
 // readAllEvents reads the journal from its begin, again and again.
