@@ -11,6 +11,7 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/security/access"
 	"github.com/understudy-store/understudy/internal/security/share"
 	"github.com/understudy-store/understudy/metadata"
 )
@@ -46,6 +47,7 @@ type snapshotService struct {
 	front
 	sending *hostPlaces
 	kept    *share.Budget // places for registered nodes, one for each, when all others are taken
+	lines   *access.FewLines
 }
 
 func (s *snapshotService) StreamSnapshot(r *pb.StreamSnapshotRequest, stream grpc.ServerStreamingServer[pb.StreamSnapshotResponse]) error {
@@ -62,11 +64,12 @@ func (s *snapshotService) StreamSnapshot(r *pb.StreamSnapshotRequest, stream grp
 		return err
 	}
 	out := snapshotStream{stream: stream, begin: &begin, header: s.header(begin.Term)}
+	host := hostOf(stream.Context())
 	if err := out.run(); err != nil {
-		s.Log.Info().Err(err).Str("to", r.GetNodeId()).Int("parts", out.parts).Uint64("bytes", out.bytes).Msg("a snapshot was cut")
+		s.lines.InfoOf(host).Err(err).Str("to", r.GetNodeId()).Int("parts", out.parts).Uint64("bytes", out.bytes).Msg("a snapshot was cut")
 		return err
 	}
-	s.Log.Info().Str("to", r.GetNodeId()).Uint64("sequence", uint64(begin.Seq)).Uint64("bytes", out.bytes).Msg("sent a snapshot")
+	s.lines.InfoOf(host).Str("to", r.GetNodeId()).Uint64("sequence", uint64(begin.Seq)).Uint64("bytes", out.bytes).Msg("sent a snapshot")
 	return nil
 }
 
