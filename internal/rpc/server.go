@@ -176,6 +176,10 @@ type Config struct {
 	Credentials credentials.TransportCredentials
 	// Callers tells who callers are; nil if everybody may make every call.
 	Callers *access.Callers
+	// Admit counts a connection for the identity whose certificate was shown over it, until leave
+	// is called, and reports whether there is room; if not, the connection is closed. Nodes have
+	// any number. nil for no bound.
+	Admit func(identity string, from net.Addr) (leave func(), admitted bool)
 	// ClientRegex lets clients call RemoveByRegex, where callers have roles.
 	ClientRegex bool
 }
@@ -236,7 +240,7 @@ func NewServer(c Config) *Server {
 	s.streamed = []grpc.StreamServerInterceptor{s.finishStream, s.authorizeStream, s.cutStalled, recovery.StreamServerInterceptor(), s.endStream}
 	open := new(openConns)
 	options := []grpc.ServerOption{
-		grpc.Creds(counting{c.Credentials, newHolders(s.open), newHolders(s.arriving), s.logUnfinished, open}),
+		grpc.Creds(counting{c.Credentials, newHolders(s.open), newHolders(s.arriving), s.logUnfinished, open, c.Callers, c.Admit}),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.MaxRecvMsgSize(c.Limits.MessageBytes),
