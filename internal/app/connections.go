@@ -4,11 +4,14 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
+	"github.com/understudy-store/understudy/internal/httpapi"
+	"github.com/understudy-store/understudy/internal/security/access"
 	"github.com/understudy-store/understudy/internal/security/share"
 )
 
@@ -28,6 +31,8 @@ const (
 	// etcdDescriptors are those of one connection to that etcd: of the caller's, and of
 	// both ends of the socket to which this process carries what it says.
 	etcdDescriptors = 3
+	// maxNamed lines a minute say that a connection was closed for its identity.
+	maxNamed = 10
 )
 
 // A connectionBudget bounds the connections that clients hold, by what the operating
@@ -35,10 +40,16 @@ const (
 // its client hears of it.
 type connectionBudget struct {
 	*share.Budget               // on all ports but HTTP
+	identities    *share.Budget // the same by whose certificates were shown; nil for those of etcd
 	http          int           // of each HTTP port
 	addresses     *share.Budget // the same by whole addresses; nil if those of a network count as one
 	log           zerolog.Logger
+	named         *access.FewLines // of connections that were closed for their identity
+	refused       refusedConns
 }
+
+// refusedConns are how many connections were closed because there were too many.
+type refusedConns struct{ ofPeers, ofIdentities atomic.Uint64 }
 
 // newConnectionBudget shares out so many descriptors; one peer gets at most a part. A node
 // that forwards calls may need a second one for each connection, to the primary.
@@ -49,9 +60,10 @@ func newConnectionBudget(descriptors int, part float64, forwards bool, log zerol
 		total /= 2
 	}
 	total = min(maxConnections, total)
+	rule := share.NewRule("connections", "", int64(total), part, fewConnections)
 	return &connectionBudget{
-		Budget: share.NewBudget(share.NewRule("connections", "", int64(total), part, fewConnections)), http: http,
-		log: log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute}),
+		Budget: share.NewBudget(rule), identities: share.NewBudget(rule), http: http,
+		log: log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute}), named: access.NewFewLines(log, maxNamed),
 	}
 }
 
@@ -101,8 +113,28 @@ func (b *connectionBudget) admit(from *net.TCPAddr) (leave func(), admitted bool
 	}, true
 }
 
+// admitAs counts a connection that was admitted for an identity, too, if that may have one more,
+// until leave is called.
+func (b *connectionBudget) admitAs(identity string, from net.Addr) (leave func(), admitted bool) {
+	taken, open, own := b.identities.Take(identity, 1)
+	if !taken {
+		b.refused.ofIdentities.Add(1)
+		b.named.WarnOf(identity).Str("identity", identity).Stringer("peer", from).Int64("connections", open).Int64("of_identity", own).
+			Msg("too many connections of one identity; a new one was closed; --peer-share, and where it is low a higher ulimit -n, allow more")
+		return nil, false
+	}
+	return func() { b.identities.GiveBack(identity, 1) }, true
+}
+
 // listener returns a listener whose connections are counted.
 func (b *connectionBudget) listener(l net.Listener) net.Listener { return &countedListener{l, b} }
+
+// bound has a server of HTTP bound the connections of each identity, where callers have roles.
+func (b *connectionBudget) bound(s *httpapi.Server, callers *access.Callers) {
+	if callers != nil {
+		s.BoundIdentities(callers, func() { b.refused.ofIdentities.Add(1) })
+	}
+}
 
 // take counts a connection of a peer in a budget, if there is room for it, and logs if there is none.
 func (b *connectionBudget) take(peer string, budget *share.Budget) bool {
@@ -110,6 +142,7 @@ func (b *connectionBudget) take(peer string, budget *share.Budget) bool {
 	if taken {
 		return true
 	}
+	b.refused.ofPeers.Add(1)
 	say := "too many " + b.What + "; a new one was closed"
 	if b.Total < maxConnections {
 		say += "; a higher ulimit -n allows more"

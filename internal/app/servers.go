@@ -21,6 +21,8 @@ func (a *App) newMetrics(etcd *etcdConn) *metrics.Metrics {
 		Calls: a.counters.service, Renewals: a.counters.leases, Evictions: a.counters.eviction,
 		FileCapacity: uint64(a.cfg.Storage.QuotaBytes),
 	}
+	refused := &a.connections.refused
+	src.RefusedConnections = func() (ofPeers, ofIdentities uint64) { return refused.ofPeers.Load(), refused.ofIdentities.Load() }
 	if n, ok := a.node.(*clusterNode); ok && etcd != nil {
 		src.Head = func(ctx context.Context) (journal.Cursor, error) { return n.reader.Head(ctx) }
 		src.EtcdSize, src.SettingsDiffer = n.etcd.sizes, n.agreement.count
@@ -34,7 +36,7 @@ func (a *App) newRPC() *rpc.Server {
 	config := rpc.Config{
 		ClusterID: a.cfg.HA.ClusterID, NodeID: a.cfg.Node.ID, Gate: a.gate, Node: a.node, Snapshots: a.node,
 		Clock: a.clock, Log: a.log, Observer: a.metrics, Limits: rpc.Limits{MessageBytes: int(a.cfg.Listen.MaxMessageBytes)},
-		Tenants: service.Tenants(a.cfg.Tenants.Enabled), Scans: a.scans, Credentials: a.credentials(), Callers: a.callers, ClientRegex: a.cfg.Security.ClientRegex, KVEvents: a.kv.feed,
+		Tenants: service.Tenants(a.cfg.Tenants.Enabled), Scans: a.scans, Credentials: a.credentials(), Callers: a.callers, Admit: a.connections.admitAs, ClientRegex: a.cfg.Security.ClientRegex, KVEvents: a.kv.feed,
 	}
 	if n, ok := a.node.(*clusterNode); ok {
 		config.Registered = n.known.has
@@ -63,6 +65,7 @@ func (a *App) serveHTTP(ctx context.Context) error {
 func (a *App) serveAPI(ctx context.Context, api httpapi.API) error {
 	api.Gate, api.Log, api.Callers, api.Hosts, api.Pprof = a.gate, a.log, a.callers, a.cfg.Security.HTTPHosts, a.cfg.Debug.Pprof
 	server := httpapi.NewServer(api.Handler(), a.connections.http, a.httpTLS(), a.log.With().Str("part", "http").Logger())
+	a.connections.bound(server, a.callers)
 	return serve(ctx, func() error { return server.Serve(a.httpListener) }, server.Stop)
 }
 

@@ -93,6 +93,7 @@ func (w *waiting) answer(a *App) (end func()) {
 	server := httpapi.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		answerWaiting(out, r, w.why(roles || len(a.cfg.Security.HTTPHosts) > 0))
 	}), a.connections.http, a.httpTLS(), a.log)
+	a.connections.bound(server, a.callers)
 	calls := rpc.NewStarting(rpcerr.Source{ClusterID: a.cfg.HA.ClusterID, NodeID: a.cfg.Node.ID}, a.credentials(), func() string { return w.why(roles) })
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = server.Serve(w.http) })

@@ -313,7 +313,7 @@ func otherSections(c *Config) []Section {
 		}},
 		{"Peers", []Setting{
 			{"peer-share", "0.5", understudy, positiveRatio(&p.Share), "part of connections, clients, segments and key bytes that one peer may have: " +
-				"an address (of IPv6 a /64), or with roles and of all but connections an identity; an eighth of all is kept for peers with few"},
+				"an address (of IPv6 a /64), or with roles an identity; a connection counts for both; an eighth of all is kept for peers with few"},
 			{"max-clients", "131072", understudy, count(&p.Clients, 16, 1<<24), "clients that count as alive at once"},
 			{"max-segments", "131072", understudy, count(&p.Segments, 16, 1<<24), "segments that are mounted at once, with the endpoints where unmounted memory may still be in use"},
 			{"max-key-bytes", "0", understudy, size(&p.KeyBytes, 0, 1<<50), "memory of this process that keys may take, 12GiB at most: each object counts for its key and 150 bytes, " +

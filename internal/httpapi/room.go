@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"container/list"
+	"context"
 	"crypto/tls"
 	"net"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/security/access"
 	"github.com/understudy-store/understudy/internal/security/share"
 	"github.com/understudy-store/understudy/internal/service"
 )
@@ -23,8 +25,9 @@ const maxScrapes = 4
 
 // A room has the connections of a server.
 type room struct {
-	rule     share.Rule    // of connections
-	requests *share.Budget // that are under way, without health checks
+	rule       share.Rule    // of connections
+	requests   *share.Budget // that are under way, without health checks
+	identities *identities   // nil without a bound
 
 	mu      sync.Mutex
 	conns   map[net.Conn]*place
@@ -34,8 +37,17 @@ type room struct {
 
 // A place is that of a connection.
 type place struct {
-	host string
-	wait *list.Element // nil while a request is under way
+	host     string
+	identity string        // of the certificate that was shown; empty for none
+	wait     *list.Element // nil while a request is under way
+}
+
+// identities bound the connections of those who show certificates.
+type identities struct {
+	callers *access.Callers
+	taken   *share.Budget // connections, by identity
+	log     *access.FewLines
+	refused func() // is called for each connection that is closed
 }
 
 func newRoom(places int) *room {
@@ -54,6 +66,46 @@ func (r *room) changed(c net.Conn, state http.ConnState) {
 		}
 		_ = goes.Close()
 	}
+	if secure, ok := c.(*tls.Conn); ok && state == http.StateNew && r.identities != nil {
+		go r.greet(secure)
+	}
+}
+
+// greet makes the handshake of a connection, for which net/http waits then, and counts the
+// connection for who has shown a certificate. If that one has too many it ends the connection. It
+// returns when the handshake has ended, which net/http bounds.
+func (r *room) greet(c *tls.Conn) {
+	if c.HandshakeContext(context.Background()) != nil { // net/http logs it
+		return
+	}
+	state := c.ConnectionState()
+	identity := r.identities.callers.CountedAs(&state)
+	if identity == "" {
+		return
+	}
+	if own, ok := r.enterAs(c, identity); !ok {
+		r.identities.refused()
+		r.identities.log.WarnOf(identity).Str("identity", identity).Stringer("peer", c.RemoteAddr()).Int64("of_identity", own).
+			Msg("too many HTTP connections of one identity; a new one was closed")
+		_ = c.NetConn().Close()
+	}
+}
+
+// enterAs counts a connection for an identity, too. If that may have no more the connection loses
+// its place. It returns how many the identity had.
+func (r *room) enterAs(c net.Conn, identity string) (own int64, entered bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.conns[c]
+	if p == nil { // it had to go
+		return 0, true
+	}
+	if entered, _, own = r.identities.taken.Take(identity, 1); !entered {
+		r.leave(c)
+		return own, false
+	}
+	p.identity = identity
+	return own, true
 }
 
 // note returns the connection that is to go, or nil.
@@ -93,7 +145,7 @@ func (r *room) enter(c net.Conn) (goes net.Conn) {
 		}
 		r.leave(goes)
 	}
-	r.conns[c] = &place{host, r.waiting.PushBack(c)}
+	r.conns[c] = &place{host: host, wait: r.waiting.PushBack(c)}
 	r.of[host]++
 	return goes
 }
@@ -105,6 +157,9 @@ func (r *room) leave(c net.Conn) {
 		r.waiting.Remove(p.wait)
 	}
 	delete(r.conns, c)
+	if p.identity != "" {
+		r.identities.taken.GiveBack(p.identity, 1)
+	}
 	if r.of[p.host]--; r.of[p.host] == 0 {
 		delete(r.of, p.host)
 	}

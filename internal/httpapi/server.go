@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/understudy-store/understudy/internal/security/access"
+	"github.com/understudy-store/understudy/internal/security/share"
 )
 
 // Bounds of what clients can take up.
@@ -32,6 +33,8 @@ const (
 // A Server answers HTTP requests.
 type Server struct {
 	http *http.Server
+	room *room
+	log  zerolog.Logger
 }
 
 // NewServer returns a server of a handler; it answers once Serve is called, over TLS if that
@@ -40,7 +43,7 @@ type Server struct {
 // for health checks: when the others have a request under way, other requests get 503.
 func NewServer(h http.Handler, connections int, secrecy *tls.Config, logger zerolog.Logger) *Server {
 	r := newRoom(connections)
-	return &Server{&http.Server{
+	return &Server{room: r, log: logger, http: &http.Server{
 		Handler:           r.admit(h),
 		TLSConfig:         secrecy,
 		ConnState:         r.changed,
@@ -51,6 +54,15 @@ func NewServer(h http.Handler, connections int, secrecy *tls.Config, logger zero
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          log.New(newWarnings(logger), "", 0),
 	}}
+}
+
+// BoundIdentities has the server count connections for whose certificates are shown over them,
+// too: one identity has at most half of them, however many its addresses. A further one is closed
+// when its handshake has ended, and reported to refused. Call it before Serve.
+func (s *Server) BoundIdentities(callers *access.Callers, refused func()) {
+	s.room.identities = &identities{
+		callers: callers, taken: share.NewBudget(s.room.rule), log: access.NewFewLines(s.log, maxWarnings), refused: refused,
+	}
 }
 
 // warnings logs some of the messages of net/http. Anybody can cause failed handshakes without

@@ -167,12 +167,20 @@ func (s *scrape) etcd(to sink) {
 	}
 }
 
+// refusedConnections shows how often a connection was one too many.
+func (s *scrape) refusedConnections(to sink) {
+	const help = "Connections that this node closed as they were too many: on ports other than HTTP of their address or in all (peer), on any of the identity of their certificate (identity)."
+	counterBy(to, "understudy_connections_refused_total", "of", refusedPeer, help, s.refusedPeers)
+	counterBy(to, "understudy_connections_refused_total", "of", refusedIdentity, help, s.refusedIdentities)
+}
+
 // callCounts shows what service.Counters counts, under the C++ master's names.
 func (s *scrape) callCounts(to sink) {
 	c := s.calls
 	gauge(to, "master_active_clients", "Clients that are alive; 0 on a node that does not serve.", s.clients)
 	gauge(to, "understudy_clients_held",
 		"Of master_active_clients, those that are silent for too long and expire slowly, because many are silent at once.", s.held)
+	s.refusedConnections(to)
 	counter(to, "total_get_nums_", "Keys that were asked for with GetReplicaList, batches and patterns included.", c.Gets.Load())
 	counter(to, "valid_get_nums_", "Of total_get_nums_, keys that had a readable replica.", c.ValidGets.Load())
 	counter(to, "understudy_exist_misses_total",

@@ -24,6 +24,8 @@ func (f Family) LabelValues(label string) []string {
 		return texts(deleteTypes, deleteevents.Type.String)
 	case "understudy_commits_refused_total reason":
 		return slices.Clone(refusals)
+	case "understudy_connections_refused_total of":
+		return []string{refusedIdentity, refusedPeer}
 	case "understudy_takeover_duration_seconds phase":
 		return slices.Sorted(maps.Keys(phases(promote.Takeover{})))
 	case "understudy_rpc_duration_seconds code":
@@ -69,6 +71,12 @@ const (
 
 // refusals are all reasons why etcd refused a commit.
 var refusals = []string{refusedNoSpace, refusedTooLarge, refusedOther}
+
+// Why a connection was closed at once.
+const (
+	refusedPeer     = "peer"
+	refusedIdentity = "identity"
+)
 
 // statusCodes returns all codes of gRPC.
 func statusCodes() (list []codes.Code) {

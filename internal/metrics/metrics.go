@@ -46,6 +46,9 @@ type Sources struct {
 	// SettingsDiffer returns how many settings that should be the same on all nodes differ
 	// from those of the primary; nil without a journal.
 	SettingsDiffer func() int
+	// RefusedConnections returns how many connections this node closed because their address,
+	// or the identity of their certificate, had too many, or all had; nil for none.
+	RefusedConnections func() (ofPeers, ofIdentities uint64)
 }
 
 // Metrics are the metrics of one node.

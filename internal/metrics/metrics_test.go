@@ -410,6 +410,11 @@ func TestObservers(t *testing.T) {
 		understudy_commits_refused_total{reason="too_large"} 1
 	`, "understudy_commits_refused_total")
 	r.values("refused", map[string]float64{"ha_oplog_etcd_write_failures_total": 4})
+	r.src.RefusedConnections = func() (ofPeers, ofIdentities uint64) { return 3, 2 }
+	r.want("connections", `understudy_connections_refused_total: counter
+		understudy_connections_refused_total{of="identity"} 2
+		understudy_connections_refused_total{of="peer"} 3
+	`, "understudy_connections_refused_total")
 }
 
 func TestSummary(t *testing.T) {

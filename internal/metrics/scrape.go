@@ -44,6 +44,8 @@ type scrape struct {
 	polled
 	commitAge      time.Duration
 	settingsDiffer int
+
+	refusedPeers, refusedIdentities uint64 // connections
 }
 
 // use is how much of the memory behind a segment's name is taken, in bytes.
@@ -61,6 +63,9 @@ func (m *Metrics) take() *scrape {
 	s.polled, s.commitAge = m.polls.look(s.status, m.src.Clock())
 	if m.src.SettingsDiffer != nil {
 		s.settingsDiffer = m.src.SettingsDiffer()
+	}
+	if m.src.RefusedConnections != nil {
+		s.refusedPeers, s.refusedIdentities = m.src.RefusedConnections()
 	}
 	if store := m.src.Store(); store != nil {
 		s.hasState, s.stats, s.leases, s.cutoffs = true, store.Stats(), store.LeaseCounts(), store.CutoffCounts()

@@ -38,7 +38,7 @@ func (l acceptedListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &acceptedConn{conn, l.of}
+	c := &acceptedConn{Conn: conn, of: l.of}
 	l.of.mu.Lock()
 	defer l.of.mu.Unlock()
 	if l.of.closed {
@@ -52,14 +52,39 @@ func (l acceptedListener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
+// An acceptedConn is closed by gRPC in any case, whatever becomes of its handshake.
 type acceptedConn struct {
 	net.Conn
 	of *accepted
+
+	mu     sync.Mutex
+	closed bool
+	after  []func()
+}
+
+// onClose has a function called when the connection is closed; at once if it is.
+func (c *acceptedConn) onClose(f func()) {
+	c.mu.Lock()
+	closed := c.closed
+	if !closed {
+		c.after = append(c.after, f)
+	}
+	c.mu.Unlock()
+	if closed {
+		f()
+	}
 }
 
 func (c *acceptedConn) Close() error {
 	c.of.mu.Lock()
 	delete(c.of.open, c)
 	c.of.mu.Unlock()
+	c.mu.Lock()
+	after := c.after
+	c.closed, c.after = true, nil
+	c.mu.Unlock()
+	for _, f := range after {
+		f()
+	}
 	return c.Conn.Close()
 }

@@ -2,6 +2,8 @@ package rpc_test
 
 import (
 	"context"
+	"errors"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -140,4 +142,39 @@ func TestSnapshotsThatAreCutAreLogged(t *testing.T) {
 	if got := strings.Count(n.logged.String(), "nobody"); got != 100 {
 		t.Errorf("%d lines of the others, want 50 of each kind", got)
 	}
+}
+
+// Who gets the state again and again is on record, and leaves the log to others.
+func TestSnapshotsFillNoLog(t *testing.T) {
+	n := newNode(t).mount()
+	n.put("a")
+	get := func(from pb.SnapshotServiceClient, id string) {
+		t.Helper()
+		stream, err := from.StreamSnapshot(t.Context(), &pb.StreamSnapshotRequest{ClusterId: cluster, NodeId: id, Formats: []uint32{rpc.SnapshotFormat}})
+		for err == nil {
+			_, err = stream.Recv()
+		}
+		if !errors.Is(err, io.EOF) {
+			t.Fatalf("a snapshot: %v", err)
+		}
+	}
+	here := pb.NewSnapshotServiceClient(n.conn)
+	for range 60 {
+		get(here, "greedy")
+	}
+	get(pb.NewSnapshotServiceClient(n.dialElsewhere()), "modest")
+	for _, line := range []string{"an order begins", "an order was given", "sent a snapshot"} {
+		counts := make(map[string]int)
+		for l := range strings.Lines(n.logged.String()) {
+			for _, id := range []string{"greedy", "modest"} {
+				if strings.Contains(l, line) && strings.Contains(l, id) {
+					counts[id]++
+				}
+			}
+		}
+		if counts["greedy"] != 50 || counts["modest"] != 1 {
+			t.Errorf("%q is logged %d times of the first host and %d times of another one, want 50 and 1", line, counts["greedy"], counts["modest"])
+		}
+	}
+	n.logs(t, "modest", `"left_out":10`)
 }

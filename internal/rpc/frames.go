@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/security/access"
 	"github.com/understudy-store/understudy/internal/security/share"
 )
 
@@ -38,21 +39,36 @@ const (
 	waitingBytes = 5 << 10
 )
 
-// errUnfinished ends a connection.
-var errUnfinished = errs.New(errs.Unavailable, "", "too many bytes of calls that are not finished; the connection was closed, try again")
+// Errors that end a connection.
+var (
+	errUnfinished = errs.New(errs.Unavailable, "", "too many bytes of calls that are not finished; the connection was closed, try again")
+	errIdentity   = errs.New(errs.Unavailable, "", "the identity that the certificate shows has as many connections as one may have")
+)
 
-// counting are credentials whose connections count what arrives.
+// counting are credentials whose connections count what arrives, and are counted for whose they
+// are.
 type counting struct {
 	credentials.TransportCredentials
 	calls, requests *holders
 	refused         func(peer net.Addr)
 	open            *openConns
+	callers         *access.Callers // nil without roles
+	admit           func(identity string, from net.Addr) (leave func(), admitted bool)
 }
 
 func (c counting) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
 	if err != nil {
 		return nil, nil, err
+	}
+	if secure, ok := info.(credentials.TLSInfo); ok && c.admit != nil {
+		if identity := c.callers.CountedAs(&secure.State); identity != "" {
+			leave, admitted := c.admit(identity, raw.RemoteAddr())
+			if !admitted {
+				return nil, nil, errIdentity // gRPC closes the connection
+			}
+			raw.(*acceptedConn).onClose(leave) // of Server.Serve
+		}
 	}
 	counted := newCountedConn(conn, c)
 	c.open.of.Store(conn.RemoteAddr().String(), counted)

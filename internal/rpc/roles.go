@@ -130,6 +130,7 @@ func (s *Server) authorizeUnary(ctx context.Context, req any, info *grpc.UnarySe
 type orderNote struct {
 	known   bool   // whether it changed something is known from changed, and not from the error
 	changed bool   // it changed something, or may have
+	sent    bool   // it sent some of the state
 	owner   string // of what it took from another client; empty if it did not
 }
 
@@ -149,12 +150,14 @@ func noteChange(ctx context.Context, changed bool) {
 	note.known, note.changed = true, changed
 }
 
-// auditOrder logs an order: one that changed something, or sent something of the state, in
-// any case. It logs only some of the others, since a caller may give them without end, and of
-// those of which that is not known they leave some lines to each other.
+// auditOrder logs an order: one that changed something in any case. It logs only some of the
+// others, since a caller may give them without end. Those that sent some of the state, those of
+// which it is not known whether they changed something, and the rest leave lines to each other.
 func (s *Server) auditOrder(ctx context.Context, c audited, note *orderNote) {
 	var log infoLog = fewLinesOf{s.idle, callerFor(ctx).Peer}
 	switch {
+	case note.sent:
+		log = fewLinesOf{s.sent, callerFor(ctx).Peer}
 	case note.changed, !note.known && c.err == nil:
 		log = &s.Log
 	case errs.KindOf(c.err) == errs.Unresolved:
@@ -192,7 +195,7 @@ func (s *Server) authorizeStream(srv any, stream grpc.ServerStream, info *grpc.S
 		s.audit(ctx, fewLinesOf{s.begun, callerFor(ctx).Peer}, orderBegins, audited{who: who, method: info.FullMethod, req: request})
 	}
 	err = handler(srv, order)
-	s.auditOrder(ctx, audited{who: who, method: info.FullMethod, req: order.request.Load(), err: err}, &orderNote{changed: order.sent.Load()})
+	s.auditOrder(ctx, audited{who: who, method: info.FullMethod, req: order.request.Load(), err: err}, &orderNote{sent: order.sent.Load()})
 	return err
 }
 
@@ -208,7 +211,7 @@ type orderStream struct {
 func (s *orderStream) SendMsg(m any) error {
 	switch r := m.(type) {
 	case *pb.StreamSnapshotResponse:
-		s.sent.CompareAndSwap(false, len(r.GetChunk().GetData()) > 0)
+		s.sent.CompareAndSwap(false, len(r.GetChunk().GetData()) > 0 || r.GetEnd() != nil)
 	case *pb.BackupResponse:
 		s.sent.CompareAndSwap(false, len(r.GetData()) > 0)
 	}

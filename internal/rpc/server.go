@@ -86,7 +86,7 @@ const (
 	// keyBytes is what a key of a request takes in memory besides its bytes: a string's
 	// header, and what its allocation is rounded up by.
 	keyBytes = 24
-	// maxRefusals are logged in a minute, and as many orders that changed nothing.
+	// maxRefusals are logged in a minute, and as many orders that changed nothing, of each kind.
 	maxRefusals = 100
 	// minPingInterval is how often a client may probe, idle or not.
 	minPingInterval = 5 * time.Second
@@ -176,6 +176,10 @@ type Config struct {
 	Credentials credentials.TransportCredentials
 	// Callers tells who callers are; nil if everybody may make every call.
 	Callers *access.Callers
+	// Admit counts a connection for the identity whose certificate was shown over it, until leave
+	// is called, and reports whether there is room; if not, the connection is closed. Nodes have
+	// any number. nil for no bound.
+	Admit func(identity string, from net.Addr) (leave func(), admitted bool)
 	// ClientRegex lets clients call RemoveByRegex, where callers have roles.
 	ClientRegex bool
 }
@@ -193,6 +197,7 @@ type Server struct {
 	refusals    zerolog.Logger         // of calls whose callers lack the role
 	idle, begun *access.FewLines       // of orders that changed nothing, and of those that begin
 	unsure      *access.FewLines       // of orders that may have changed something
+	sent        *access.FewLines       // of orders that sent some of the state, and changed nothing
 	open        *share.Budget          // bytes of calls that are not over
 	arriving    *share.Budget          // bytes of requests that are not finished, or large and not answered
 	unread      *share.Budget          // bytes of large answers that are not sent
@@ -221,6 +226,7 @@ func NewServer(c Config) *Server {
 		reflectionpb.ServerReflection_ServerReflectionInfo_FullMethodName:      reflections,
 		reflectionalphapb.ServerReflection_ServerReflectionInfo_FullMethodName: reflections,
 	}
+	s.sent = access.NewFewLines(c.Log, maxRefusals)
 	s.peersLog = c.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
 	s.refusals = c.Log.Sample(&zerolog.BurstSampler{Burst: maxRefusals, Period: time.Minute})
 	s.idle, s.begun, s.unsure = access.NewFewLines(c.Log, maxRefusals), access.NewFewLines(c.Log, maxRefusals), access.NewFewLines(c.Log, maxRefusals)
@@ -234,7 +240,7 @@ func NewServer(c Config) *Server {
 	s.streamed = []grpc.StreamServerInterceptor{s.finishStream, s.authorizeStream, s.cutStalled, recovery.StreamServerInterceptor(), s.endStream}
 	open := new(openConns)
 	options := []grpc.ServerOption{
-		grpc.Creds(counting{c.Credentials, newHolders(s.open), newHolders(s.arriving), s.logUnfinished, open}),
+		grpc.Creds(counting{c.Credentials, newHolders(s.open), newHolders(s.arriving), s.logUnfinished, open, c.Callers, c.Admit}),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.MaxRecvMsgSize(c.Limits.MessageBytes),
@@ -258,7 +264,7 @@ func NewServer(c Config) *Server {
 	pb.RegisterClientServiceServer(s.grpc, &clientService{front: f, unread: s.unread})
 	s.admin = &adminService{front: f, open: open, waiting: newHostPlaces("digests are owed", maxDigests), streaming: newHostPlaces("streams of events are open", maxEvents), uploading: newHostPlaces("state files are being sent to this node", maxUploads), dumping: newHostPlaces("dumps of ranges are being sent", maxDumps), copying: newHostPlaces("backups are being sent", maxBackups), refounding: newHostPlaces("orders to found the journal anew are under way", maxRefounds)}
 	pb.RegisterAdminServiceServer(s.grpc, s.admin)
-	pb.RegisterSnapshotServiceServer(s.grpc, &snapshotService{front: f, sending: newHostPlaces("snapshots are being sent", int64(c.Limits.Snapshots)), kept: share.NewBudget(share.Rule{Total: int64(c.Limits.Snapshots), Peer: 1, Few: 1})})
+	pb.RegisterSnapshotServiceServer(s.grpc, &snapshotService{front: f, sending: newHostPlaces("snapshots are being sent", int64(c.Limits.Snapshots)), kept: share.NewBudget(share.Rule{Total: int64(c.Limits.Snapshots), Peer: 1, Few: 1}), lines: access.NewFewLines(c.Log, maxRefusals)})
 	healthpb.RegisterHealthServer(s.grpc, &health{gate: c.Gate})
 	reflection.Register(s.grpc)
 	return s

@@ -11,6 +11,7 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/security/access"
 	"github.com/understudy-store/understudy/internal/security/share"
 	"github.com/understudy-store/understudy/metadata"
 )
@@ -46,6 +47,7 @@ type snapshotService struct {
 	front
 	sending *hostPlaces
 	kept    *share.Budget // places for registered nodes, one for each, when all others are taken
+	lines   *access.FewLines
 }
 
 func (s *snapshotService) StreamSnapshot(r *pb.StreamSnapshotRequest, stream grpc.ServerStreamingServer[pb.StreamSnapshotResponse]) error {
@@ -62,11 +64,12 @@ func (s *snapshotService) StreamSnapshot(r *pb.StreamSnapshotRequest, stream grp
 		return err
 	}
 	out := snapshotStream{stream: stream, begin: &begin, header: s.header(begin.Term)}
+	host := hostOf(stream.Context())
 	if err := out.run(); err != nil {
-		s.Log.Info().Err(err).Str("to", r.GetNodeId()).Int("parts", out.parts).Uint64("bytes", out.bytes).Msg("a snapshot was cut")
+		s.lines.InfoOf(host).Err(err).Str("to", r.GetNodeId()).Int("parts", out.parts).Uint64("bytes", out.bytes).Msg("a snapshot was cut")
 		return err
 	}
-	s.Log.Info().Str("to", r.GetNodeId()).Uint64("sequence", uint64(begin.Seq)).Uint64("bytes", out.bytes).Msg("sent a snapshot")
+	s.lines.InfoOf(host).Str("to", r.GetNodeId()).Uint64("sequence", uint64(begin.Seq)).Uint64("bytes", out.bytes).Msg("sent a snapshot")
 	return nil
 }
 
@@ -91,14 +94,17 @@ func hostOf(ctx context.Context) string {
 }
 
 // hostPlaces bounds how many calls of a kind are answered at once. One host gets at most
-// half of the places, and so leaves others as many.
+// half of the places, and so leaves others as many. So does one identity, from however many
+// hosts it calls, by a certificate or a token; but not nodes.
 type hostPlaces struct {
-	kind  string
-	taken *share.Budget
+	kind       string
+	taken      *share.Budget // by host
+	identified *share.Budget // the same, by who calls, where callers have roles
 }
 
 func newHostPlaces(kind string, most int64) *hostPlaces {
-	return &hostPlaces{kind, share.NewBudget(share.Rule{Total: most, Peer: max(1, most/2), Few: most})}
+	rule := share.Rule{Total: most, Peer: max(1, most/2), Few: most}
+	return &hostPlaces{kind, share.NewBudget(rule), share.NewBudget(rule)}
 }
 
 // take takes a place for the host of a call, if it may have one more.
@@ -108,7 +114,18 @@ func (p *hostPlaces) take(ctx context.Context) (giveBack func(), err error) {
 	if !taken {
 		return nil, errs.New(errs.Unavailable, "", "%d %s, %d of them to your host; there can be %d, and %d to a host; try again", total, p.kind, own, p.taken.Total, p.taken.Peer)
 	}
-	return func() { p.taken.GiveBack(host, 1) }, nil
+	who := callerOf(ctx)
+	if who.Name == "" || who.Role == access.Node {
+		return func() { p.taken.GiveBack(host, 1) }, nil
+	}
+	if taken, total, own = p.identified.Take(who.Name, 1); !taken {
+		p.taken.GiveBack(host, 1)
+		return nil, errs.New(errs.Unavailable, "", "%d %s, %d of them to %.100q; there can be %d to one identity; try again", total, p.kind, own, who.Name, p.taken.Peer)
+	}
+	return func() {
+		p.identified.GiveBack(who.Name, 1)
+		p.taken.GiveBack(host, 1)
+	}, nil
 }
 
 // checkCluster refuses a node of another cluster.

@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -25,9 +26,11 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/mooncake"
 	"github.com/understudy-store/understudy/internal/mooncake/coro"
 	"github.com/understudy-store/understudy/internal/mooncake/structpack"
+	"github.com/understudy-store/understudy/internal/rpc/rpcerr"
 	"github.com/understudy-store/understudy/lab/cluster"
 )
 
@@ -36,6 +39,8 @@ const (
 	pinned        = "pinned"
 	attackPeers   = 100 // connections of an attack
 	repeatedKey   = "r" // the key that attacks with unread answers ask for; requests are small
+	scansOfPeer   = 10  // calls of each connection that look at all keys
+	waitsOfPeer   = 200 // calls of each connection that wait for a sequence
 )
 
 // An attack is what each connection of the attacker does to an address, at most until the
@@ -45,6 +50,8 @@ type attack struct {
 	run   func(ctx context.Context, address string)
 	at    func(*cluster.Node) string // which address; nil for the proxy in front of it
 	peers int                        // connections; 0 for attackPeers
+	long  bool                       // it needs the objects with long keys
+	waits bool                       // calls of its kind must be refused beside it
 	shows string                     // the safeguard without which the attack succeeds; a control needs no other attack
 }
 
@@ -54,7 +61,7 @@ func attacks(generation string) []attack {
 		{what: "nothing", run: func(context.Context, string) {}}, // for comparison
 		{what: "unfinished requests", run: leaveUnfinished(), shows: "memory-budget"}, {what: "unread answers", run: readNothing(generation)},
 		{what: "unfinished gRPC requests", run: leaveUnfinishedGRPC}, {what: "unread gRPC answers", run: readNothingGRPC, shows: "unread-answers"},
-		{what: "patterns", run: usePatterns}, {what: "waits", run: waitForNothing},
+		{what: "patterns", run: usePatterns, long: true, shows: "scan-turns"}, {what: "waits", run: waitForNothing, waits: true, shows: "digest-places"},
 		{what: "streams of all events", run: readAllEvents}, {what: "questions for the status", run: askForStatus},
 		{what: "long names", run: mountLongNames, at: direct},
 	}, halfOpen()...)
@@ -111,14 +118,22 @@ func (a *attacker) end() {
 	_ = a.Wait()
 }
 
+// attackFor is how long an attack under load lasts.
+func (e *Env) attackFor() time.Duration {
+	if e.Short {
+		return hostileFor / 2
+	}
+	return hostileFor
+}
+
 // underAttack attacks a node for a while.
 func (e *Env) underAttack(ctx context.Context, address string, a attack) {
-	lasts := hostileFor
-	if e.Short {
-		lasts /= 2
-	}
-	attacker := e.attack(ctx, address, a.what, lasts)
+	attacker := e.attack(ctx, address, a.what, e.attackFor())
 	defer func() { _ = attacker.parent.Close() }()
+	if a.waits {
+		refused := refusedWaits(ctx, address, e.attackFor())
+		e.result.check("waits are bounded", refused > 0, "none of %d more calls of one host that wait was refused under %s", waitsOfPeer, a.what)
+	}
 	if err := attacker.Wait(); err != nil {
 		do(fmt.Errorf("the attacker: %w: %s", err, attacker.faults.String()))
 	}
@@ -185,13 +200,14 @@ func pin() error {
 	return errors.New("there is no core")
 }
 
-// usePatterns lists keys by a slow pattern that no key matches, with two calls at a time.
+// usePatterns reads objects by a slow pattern that no key matches, with several calls at a
+// time. Lists of keys would do less: of operators' calls few are answered at once, patterns or not.
 func usePatterns(ctx context.Context, address string) {
 	onConn(address, func(c *grpc.ClientConn) {
 		var g errgroup.Group
-		for range 2 {
+		for range scansOfPeer {
 			g.Go(func() error {
-				_, err := pb.NewAdminServiceClient(c).ListKeys(ctx, &pb.ListKeysRequest{Regex: "(x+x+)+y"})
+				_, err := pb.NewObjectServiceClient(c).GetReplicaListByRegex(ctx, &pb.GetReplicaListByRegexRequest{Regex: "(x+x+)+y"})
 				return err
 			})
 		}
@@ -200,17 +216,31 @@ func usePatterns(ctx context.Context, address string) {
 }
 
 // waitForNothing waits for a sequence that never comes, with many calls at a time.
-func waitForNothing(ctx context.Context, address string) {
+func waitForNothing(ctx context.Context, address string) { refusedWaits(ctx, address, 0) }
+
+// refusedWaits is waitForNothing for a while at most, without a limit if that is 0. It returns how
+// many of the calls the node refused; of those that a busy machine has not sent in time, none was.
+func refusedWaits(ctx context.Context, address string, lasts time.Duration) int64 {
+	if lasts > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, lasts)
+		defer cancel()
+	}
+	var refused atomic.Int64
 	onConn(address, func(c *grpc.ClientConn) {
 		var g errgroup.Group
-		for range 200 {
+		for range waitsOfPeer {
 			g.Go(func() error {
 				_, err := pb.NewAdminServiceClient(c).Digest(ctx, &pb.DigestRequest{Sequence: 1 << 40})
+				if e, from := rpcerr.Parse(err); from.NodeID != "" && e.Kind == errs.Unavailable { // the node says so
+					refused.Add(1)
+				}
 				return err
 			})
 		}
 		_ = g.Wait()
 	})
+	return refused.Load()
 }
 
 // readAllEvents reads the journal from its begin, again and again.

@@ -86,6 +86,8 @@ func Controls() []Control {
 		c("groups", "group-leases", "groups are kept", "groups are whole"),
 		c("hostile-peers", "memory-budget", "memory"),
 		c("hostile-peers", "unread-answers", "memory"),
+		c("hostile-peers", "scan-turns", "puts are answered", "no failover"),
+		c("hostile-peers", "digest-places", "waits are bounded"),
 		c("hostile-peers", "peer-shares", "others are served"),
 		c("hostile-peers", "connection-budget", "others are served", "no failover"),
 		c("hostile-peers", "segment-names", "names are shared"),

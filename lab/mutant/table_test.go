@@ -64,5 +64,8 @@ func testControls() []testControl {
 		{"internal/rpc", "^TestSlowStreamsEnd$", "slow-streams"},
 		{"internal/httpapi", "^TestSilentConnectionsGiveWay$", "idle-http"},
 		{"internal/metrics", "^TestManyNamesOfSegments$", "metric-names"},
+		{"internal/app", "^TestConnectionsOfOneIdentity$", "identity-connections"},
+		{"internal/mooncake/kvpublisher", "^TestSlowSubscriber$", "held-batches"},
+		{"internal/mooncake/kvpublisher", "^TestSubscribersOfOneHost$", "subscriber-places"},
 	}
 }

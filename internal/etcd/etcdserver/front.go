@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"reflect"
 	"sync"
 	"time"
 
@@ -121,6 +122,42 @@ func canListen(socket string) bool {
 		_ = c.Close()
 	}
 	return l.Close() == nil && err == nil
+}
+
+// freeSocket removes the socket behind the front. If that cannot be, it ends etcd's listener, as
+// etcd itself would not: its own removes the socket first, is left open when that fails, and etcd
+// then waits for ever for what it accepts.
+func (s *Server) freeSocket() {
+	err := os.Remove(s.clients.socket)
+	if err == nil || errors.Is(err, os.ErrNotExist) {
+		return
+	}
+	s.Logger.Warn().Err(err).Str("socket", s.clients.socket).Msg("etcd's socket cannot be removed; it stays, and nobody listens there any more")
+	for _, l := range s.etcd.Clients {
+		if socket := innermost(l); socket != nil {
+			_ = socket.Close()
+		}
+	}
+}
+
+// innermost returns the socket's listener in those that etcd has put around it, each of which
+// embeds the next one; nil if there is none.
+func innermost(l net.Listener) *net.UnixListener {
+	for l != nil {
+		if socket, ok := l.(*net.UnixListener); ok {
+			return socket
+		}
+		outer := reflect.Indirect(reflect.ValueOf(l))
+		if outer.Kind() != reflect.Struct {
+			return nil
+		}
+		embedded := outer.FieldByName("Listener")
+		if !embedded.IsValid() || !embedded.CanInterface() {
+			return nil
+		}
+		l, _ = embedded.Interface().(net.Listener)
+	}
+	return nil
 }
 
 // url is where etcd listens.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -363,4 +364,41 @@ func (l *lockedLog) until(t *testing.T, text string) {
 			return
 		}
 	}
+}
+
+// A server whose socket cannot be removed ends at once all the same, says what stays, and starts
+// again beside it.
+func TestSocketThatStays(t *testing.T) {
+	log := new(lockedLog)
+	cfg := testConfig(t)
+	cfg.Logger = zerolog.New(log)
+	s, err := etcdserver.Start(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, dial(t, s.Endpoints()...), "k", "v")
+	socket := filepath.Join(cfg.DataDir, "sockets", "clients")
+	if err := os.Remove(socket); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(socket, "full"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.Close() }()
+	select {
+	case err = <-ended:
+	case <-time.After(patience):
+		t.Fatalf("the server has not ended within %v", patience)
+	}
+	if err != nil {
+		t.Errorf("close: got %v, want no error", err)
+	}
+	log.mu.Lock()
+	said := log.b.String()
+	log.mu.Unlock()
+	if strings.Count(said, "\n") != 1 || !strings.Contains(said, socket) {
+		t.Errorf("the log is %q, want one line that names %s", said, socket)
+	}
+	put(t, dial(t, start(t, cfg).Endpoints()...), "k", "w")
 }

@@ -198,6 +198,7 @@ func (s *Server) close() error {
 		defer close(done)
 		s.direct.close()
 		s.clients.close()
+		s.freeSocket()
 		select {
 		case g := <-s.registered:
 			// Not gracefully: etcd would wait up to 5 s and more for its

@@ -281,8 +281,8 @@ func TestSlowSubscriber(t *testing.T) {
 		if last++; b.number != last {
 			t.Fatalf("batch %d for the quick one, want %d", b.number, last)
 		}
-		if i == 5000 {
-			t.Fatal("300 MiB are held for a subscriber that does not read")
+		if i == 1000 {
+			t.Fatal("60 MiB are held for a subscriber that does not read")
 		}
 	}
 	r.until("only the quick one is left", func() bool { return r.Subscribed() == 1 })

@@ -183,6 +183,21 @@ func (c *Callers) Identify(state *tls.ConnectionState, authorization string) (Id
 	return ofCertificate(state.VerifiedChains[0][0])
 }
 
+// CountedAs returns the identity that a connection counts for besides its address: that of the
+// certificate shown over it. It is empty for none: without roles (nil), without a certificate
+// that says who calls, and for nodes, whose connections keep the cluster going. Tokens come with
+// calls, of which one connection may carry those of several identities.
+func (c *Callers) CountedAs(state *tls.ConnectionState) string {
+	if c == nil || state == nil || len(state.VerifiedChains) == 0 {
+		return ""
+	}
+	i, err := ofCertificate(state.VerifiedChains[0][0])
+	if err != nil || i.Role == Node {
+		return ""
+	}
+	return i.Name
+}
+
 // ofCertificate reads the subject: the common name, which must be there, an organizational
 // unit that is a role, and a client's id as the URI urn:uuid:ID.
 func ofCertificate(c *x509.Certificate) (i Identity, err error) {

@@ -47,6 +47,9 @@ func (f *FewLines) Warn() *zerolog.Event { return f.line(zerolog.WarnLevel, "") 
 // is for peers with few, so that none can spend those of the others.
 func (f *FewLines) InfoOf(peer string) *zerolog.Event { return f.line(zerolog.InfoLevel, peer) }
 
+// WarnOf is InfoOf for a warning.
+func (f *FewLines) WarnOf(peer string) *zerolog.Event { return f.line(zerolog.WarnLevel, peer) }
+
 func (f *FewLines) line(level zerolog.Level, peer string) *zerolog.Event {
 	leftOut, ok := f.take(peer)
 	if !ok {
