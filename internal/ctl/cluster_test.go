@@ -470,8 +470,8 @@ func TestSettingsDiffer(t *testing.T) {
 		return len(s.Warnings) == 1 && s.Warnings[0].NodeID == "b"
 	})
 	run(t, "status", "--address", a.RPC).Want(t, cli.StatusFailed,
-		"warning of b: if this node takes over from a, settings change: enable_multi_tenants is true here, the default there; give all nodes the same")
-	const change = "enable_multi_tenants would change from the default to true"
+		"warning of b: if this node takes over from a, settings change: enable_multi_tenants is true here, false (the default) there; give all nodes the same")
+	const change = "enable_multi_tenants would change from false (the default) to true"
 	run(t, "status", "--address", a.RPC).Want(t, cli.StatusFailed, "yes; "+change)
 	if _, b := statusBy(t, "b", "--address", a.RPC); !slices.Equal(b.Changes, []string{change}) {
 		t.Errorf("JSON says of b %q, want %q", b.Changes, change)

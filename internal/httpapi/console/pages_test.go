@@ -158,7 +158,7 @@ func TestSettings(t *testing.T) {
 	}
 	_, text := r.page("/console/settings")
 	has(t, "settings", text, "1 setting differs between nodes", "Setting a (primary) b old", "client_ttl 20s 20s not known",
-		"default_kv_lease_ttl differs 7s the default not known", `"http://…@10.0.0.1:2379"`)
+		"default_kv_lease_ttl differs 7s 10s (the default) not known", `"http://…@10.0.0.1:2379"`)
 	if strings.Contains(text, "secret") {
 		t.Error("a password is shown")
 	}
