@@ -19,7 +19,7 @@ type handoverResult struct {
 	From     string `json:"from_node_id"`
 	To       string `json:"to_node_id"`
 	Address  string `json:"to_address"`
-	Duration uint64 `json:"duration_ms"` // how long there was no primary
+	Duration uint64 `json:"duration_ms"` // from the last answers of the former primary until it saw the next one serve
 }
 
 func (f *Flags) handoverCommand() *cobra.Command {
@@ -108,7 +108,8 @@ func (f *Flags) handOver(ctx context.Context, cmd *cobra.Command, plan *handover
 	}
 	result := handoverResult{plan.primary.id, h.GetLeaderNodeId(), h.GetLeaderAddress(), h.GetDurationMs()}
 	return f.Print(cmd, result, func(w io.Writer) {
-		fmt.Fprintf(w, "%s has handed over to %s at %s; no node served for %d ms\n", cli.Printable(result.From), cli.Printable(result.To), cli.Printable(result.Address), result.Duration)
+		fmt.Fprintf(w, "%[1]s has handed over to %[2]s at %[3]s; no node served for %[4]d ms, as %[1]s measured until it saw %[2]s serve (masterctl history has what %[2]s measured)\n",
+			cli.Printable(result.From), cli.Printable(result.To), cli.Printable(result.Address), result.Duration)
 	})
 }
 
