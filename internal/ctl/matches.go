@@ -11,7 +11,6 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 	tty "golang.org/x/term"
 
@@ -137,10 +136,10 @@ func (f *Flags) countMatches(cmd *cobra.Command, pattern string) (found matches,
 
 // countOn counts the objects that have a replica on a segment, also those that are being
 // written.
-func (f *Flags) countOn(cmd *cobra.Command, id uuid.UUID) (found matches, err error) {
+func (f *Flags) countOn(cmd *cobra.Command, id string) (found matches, err error) {
 	found = matches{Sample: []string{}, what: "have a replica on it"}
 	err = f.withNodes(func(ctx context.Context, _ *cobra.Command, ns nodes) error {
-		return ns.best().eachRun(ctx, id.String(), func(run *pb.DumpRangesResponse) {
+		return ns.best().eachRun(ctx, id, func(run *pb.DumpRangesResponse) {
 			for _, r := range run.GetRanges() {
 				if r.GetObjectId() == 0 {
 					continue // in quarantine
