@@ -75,7 +75,11 @@ func (d *diagnosis) checkSilence(n *node) {
 	if n.id != "" && n.id != n.address {
 		named = n.id + " " + n.address
 	}
-	if n.answered {
+	switch {
+	case n.refuses():
+		d.add("nodes", bad, "call with the certificate or the token of an operator or a viewer: --tls-cert and --tls-key, or --token-file", "%s refused this call: %s", named, cause)
+		return
+	case n.answered:
 		d.add("nodes", bad, "", "%s answers, but not as a node of this cluster that has started: %s", named, cause)
 		return
 	}

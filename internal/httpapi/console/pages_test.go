@@ -56,6 +56,7 @@ func TestCluster(t *testing.T) {
 			{NodeId: "b", Role: pb.Role_ROLE_STANDBY, LagEntries: 7, LagMs: 1500, Promotable: true, TakeoverChanges: []string{"x would change from 5s to 10s", "y would change from 1 to 2"}},
 			{NodeId: "c", Role: pb.Role_ROLE_STANDBY, NotPromotableReason: "it waits for a snapshot"},
 			{NodeId: "d", Role: pb.Role_ROLE_STANDBY, Promotable: true},
+			{NodeId: "e", Role: pb.Role_ROLE_STANDBY, LagEntries: 1, NotPromotableReason: "it is behind"},
 		},
 	}
 	r.Members = func(context.Context) []Member {
@@ -66,7 +67,7 @@ func TestCluster(t *testing.T) {
 	}
 	_, text := r.page("/console/cluster")
 	has(t, "cluster", text, "Warning: no standby could take over now", "Note: this term started empty",
-		"a primary 1,234 no serves", "b (this one) standby 0 7 commits, 1.5s yes ; x would change from 5s to 10s ; y would change from 1 to 2", "c standby 0 no no : it waits for a snapshot",
+		"a primary 1,234 no serves", "b (this one) standby 0 7 commits, 1.5s yes ; x would change from 5s to 10s ; y would change from 1 to 2", "c standby 0 no no : it waits for a snapshot", "e standby 0 1 commit no : it is behind",
 		"masterctl handover --to b", "2 / 1,234", "1.0 MiB of 2.0 MiB",
 		"m1 http://10.0.0.1:2379 2ms 3.0 MiB of 4.0 MiB 1.0 MiB yes 3.7.3 NOSPACE", "http://10.0.0.2:2379 no answer: connection refused")
 	has(t, "cluster", r.get("/console/cluster").Body.String(), `href="http://10.0.0.1:9003/console/cluster"`)
