@@ -178,7 +178,7 @@ func (f *Flags) registered(ctx context.Context) (list nodes, err error) {
 		resp, err = c.Get(ctx, layout.Nodes(), clientv3.WithPrefix(), clientv3.WithLimit(maxNodes))
 	}
 	if err != nil {
-		return nil, errs.Wrap(errs.Unavailable, "survey", fmt.Errorf("etcd does not answer as it should: %w; check --etcd_endpoints and --etcd-user, or give the --address of a node", err))
+		return nil, errs.Wrap(errs.Unavailable, "survey", fmt.Errorf("etcd does not answer as it should: %w; check %s, or give the --address of a node", err, f.named("etcd-endpoints", "etcd-user")))
 	}
 	for _, kv := range resp.Kvs {
 		var r struct {
