@@ -15,6 +15,11 @@ import (
 	"github.com/understudy-store/understudy/promote/statefile"
 )
 
+// WaitsUntil says until when a node waits for others that may hold more than etcd.
+func WaitsUntil(now, begun, leaderless, wait time.Duration) string {
+	return waitsUntil(now, begun, leaderless, wait)
+}
+
 // MayStart reports whether an operator's permission to start empty stands.
 func (n *Node) MayStart() bool {
 	n.mu.Lock()

@@ -248,11 +248,24 @@ func (n *Node) othersHoldMore(ctx context.Context, f *follower.Follower, s scene
 		}
 	}
 	silent = unsure && len(asked) > 0
-	if now := n.Clock(); silent && (now-begun < n.RefoundWait || now-n.leaderless < askAgain) {
-		return false, &Obstacle{Cause: AwaitsOthers, Reason: fmt.Sprintf("this node waits %v, since its start, and %v, since nobody leads, for nodes that may hold more of the journal than etcd: %v",
-			n.RefoundWait, askAgain, slices.Sorted(maps.Keys(asked)))}
+	if until := waitsUntil(n.Clock(), begun, n.leaderless, n.RefoundWait); silent && until != "" {
+		return false, &Obstacle{Cause: AwaitsOthers, Reason: fmt.Sprintf("nodes that may hold more of the journal than etcd do not answer: %v; this node asks them until %s",
+			slices.Sorted(maps.Keys(asked)), until)}
 	}
 	return silent, nil
+}
+
+// waitsUntil says until when a node still asks those that do not answer: for some time since
+// its start, and for a moment since nobody leads; empty if both are over. Times are by the
+// clock.
+func waitsUntil(now, begun, leaderless, wait time.Duration) string {
+	switch {
+	case now-begun < wait:
+		return fmt.Sprintf("%v after its start", wait)
+	case now-leaderless < askAgain:
+		return fmt.Sprintf("%v after it saw that nobody leads", askAgain)
+	}
+	return ""
 }
 
 // nextTerm returns the term for which this node stands after a head. forgotten is a later

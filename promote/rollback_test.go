@@ -474,3 +474,20 @@ func TestTermsOfALostBranchAreNotUsedAgain(t *testing.T) {
 		})
 	}
 }
+
+// A node that has run for long says only what it still waits for, not the time since its start.
+func TestWhatANodeStillWaitsFor(t *testing.T) {
+	for _, c := range []struct {
+		now, leaderless time.Duration
+		want            string
+	}{
+		{9 * time.Second, 2 * time.Second, "10s after its start"},
+		{9 * time.Second, 9 * time.Second, "10s after its start"},
+		{time.Hour, time.Hour - 5*time.Millisecond, "1s after it saw that nobody leads"},
+		{time.Hour, time.Hour - time.Second, ""},
+	} {
+		if got := promote.WaitsUntil(c.now, 0, c.leaderless, 10*time.Second); got != c.want {
+			t.Errorf("at %v, without a leader since %v: got %q, want %q", c.now, c.leaderless, got, c.want)
+		}
+	}
+}

@@ -40,6 +40,7 @@ func TestHandoverByKeyboard(t *testing.T) {
 		b.inOrder(name)
 	}
 	b.open(primary, "cluster")
+	b.wait(`document.querySelector('form[action$="Handover"] button').disabled === false`)
 	b.run(chromedp.Focus(`form[action$="Handover"] button`), chromedp.KeyEvent(kb.Enter))
 	b.wait(fmt.Sprintf(`document.getElementById("said").textContent === %q`, standby.Name+" is the primary."))
 	b.mu.Lock()

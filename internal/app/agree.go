@@ -79,13 +79,22 @@ func differences(n, primary promote.NodeInfo) (list []difference, known bool) {
 	return list, true
 }
 
-// valueOf returns a value for people.
+// valueOf returns a value for people. A node registers only what is not the default, so a
+// default is that of this version.
 func valueOf(values map[string]string, name string) string {
-	value, given := values[name]
-	if !given {
+	if value, given := values[name]; given {
+		return cmp.Or(value, "empty")
+	}
+	return defaultOf(name)
+}
+
+// defaultOf returns the default of a setting for people.
+func defaultOf(name string) string {
+	value, known := config.DefaultOf(name)
+	if !known { // a setting of another version
 		return "the default"
 	}
-	return cmp.Or(value, "empty")
+	return cmp.Or(value, "empty") + " (the default)"
 }
 
 // takeoverChanges says what would change if a node became the primary: at most maxChanges

@@ -67,8 +67,12 @@ func TestTakeoverChanges(t *testing.T) {
 		own, primary string
 		want         []string
 	}{
-		"alike":       {`{"x":"1"}`, `{"x":"1"}`, nil},
-		"differ":      {`{"x":"1","y":"2"}`, `{"x":"3","z":""}`, []string{"x would change from 3 to 1", "y would change from the default to 2", "z would change from empty to the default"}},
+		"alike":  {`{"x":"1"}`, `{"x":"1"}`, nil},
+		"differ": {`{"x":"1","y":"2"}`, `{"x":"3","z":""}`, []string{"x would change from 3 to 1", "y would change from the default to 2", "z would change from empty to the default"}},
+		"defaults": {`{"default_kv_lease_ttl":"7s"}`, `{"allocation_strategy":"free_ratio_first","enable_multi_tenants":"true"}`, []string{
+			"allocation_strategy would change from free_ratio_first to random (the default)", "default_kv_lease_ttl would change from 10s (the default) to 7s",
+			"enable_multi_tenants would change from true to false (the default)",
+		}},
 		"not known":   {"", `{}`, []string{"whether settings would change is not known"}},
 		"older nodes": {`{}`, "", []string{"whether settings would change is not known"}},
 		"many": {many + "}", `{}`, []string{

@@ -64,7 +64,7 @@ func (a *App) console() http.Handler {
 	return console.Handler(console.Sources{
 		Node: a.node, Brief: a.httpNode, Cluster: a.cfg.HA.ClusterID, Version: a.version, Now: clock.Wall,
 		Gate: a.gate, Scans: a.scans, Calls: a.counters.service, Hot: a.hot, Recorder: a.recorder, Log: a.log,
-		Evicted: a.evicted, Members: a.etcdMembers(), Settings: a.nodeSettings, Own: a.cfg.YAML(),
+		Evicted: a.evicted, Members: a.etcdMembers(), Settings: a.nodeSettings, Default: defaultOf, Own: a.cfg.YAML(),
 	})
 }
 

@@ -86,7 +86,11 @@ func typeAndText(c metadata.Change) (kind, text string) {
 	case *metadata.UseRules:
 		return "USE_RULES", fmt.Sprintf("version %d", c.Version)
 	case *metadata.Mount:
-		return "MOUNT_SEGMENT", fmt.Sprintf("%v %s, %d bytes at %s, replaces %d", c.Spec.ID, cli.Key(c.Spec.Name), c.Spec.Size, cli.Key(c.Spec.Endpoint), len(c.Replaces))
+		text := fmt.Sprintf("%v %s, %d bytes at %s", c.Spec.ID, cli.Key(c.Spec.Name), c.Spec.Size, cli.Key(c.Spec.Endpoint))
+		if n := len(c.Replaces); n > 0 {
+			text += fmt.Sprintf(", replaces %d", n)
+		}
+		return "MOUNT_SEGMENT", text
 	case *metadata.PutStart:
 		return "PUT_START", fmt.Sprintf("object %v key %q, %d bytes, %d replicas", c.ID, c.Key, c.Size, len(c.Placements))
 	case *metadata.PutEnd:

@@ -28,6 +28,16 @@ func TestEventOfADrain(t *testing.T) {
 	}
 }
 
+// An event of a mount says what it replaces, if there is anything.
+func TestEventOfAMount(t *testing.T) {
+	for want, replaces := range map[string][]segment.Number{" h, 7 bytes at e": nil, " h, 7 bytes at e, replaces 2": {1, 2}} {
+		c := &metadata.Mount{Spec: segment.Spec{Name: "h", Endpoint: "e", Size: 7}, Replaces: replaces}
+		if _, text := typeAndText(c); !strings.HasSuffix(text, want) {
+			t.Errorf("%d replaced: got %q, want %q at its end", len(replaces), text, want)
+		}
+	}
+}
+
 // A name that a peer chose forges no line, and one that prints stays as it is.
 func TestNamesInEvents(t *testing.T) {
 	const forged, quoted = "ev\nil\x1b[31m", `"ev\nil\x1b[31m"`

@@ -127,7 +127,7 @@ func TestViewerReadsTheConsole(t *testing.T) {
 			}
 		}
 	}
-	const handover = `<button>Hand over to b</button>`
+	const handover = `<button disabled>Hand over to b</button>`
 	if _, body := operator.web(http.MethodGet, "/console/cluster", ""); strings.Count(body, `method="post"`) != 3 || !strings.Contains(body, handover) {
 		t.Errorf("the page Cluster of an operator: got %s, want a handover, a pause and its end", body)
 	}

@@ -274,3 +274,15 @@ func TestShared(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
+
+// The default of a setting is given as the value of a node would be.
+func TestDefaultOf(t *testing.T) {
+	for name, want := range map[string]string{"default_kv_lease_ttl": "10s", "enable_multi_tenants": "false", "root_fs_dir": ""} {
+		if got, known := DefaultOf(name); got != want || !known {
+			t.Errorf("%s: got %q, known %v; want %q", name, got, known, want)
+		}
+	}
+	if got, known := DefaultOf("no_setting"); known {
+		t.Errorf("a name that is none has the default %q", got)
+	}
+}

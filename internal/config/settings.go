@@ -355,6 +355,18 @@ func (c Config) Shared() map[string]string {
 	return shared
 }
 
+// DefaultOf returns the value that a setting has by default, as Shared writes values, and
+// false for a name that is not the canonical spelling of a setting of this version.
+func DefaultOf(name string) (value string, known bool) {
+	defaults := Default(Primary)
+	for _, s := range settings(&defaults) {
+		if s.name() == name {
+			return s.String(), true
+		}
+	}
+	return "", false
+}
+
 // YAML returns the effective configuration as a file for --config_path, with the origin of
 // each value. It leaves out empty settings.
 func (c Config) YAML() string {

@@ -41,7 +41,7 @@ type held struct {
 
 // secrecy returns the TLS settings for calls to nodes that begin now; nil for plain text.
 func (f *Flags) secrecy() (*tls.Config, error) {
-	return clientTLS(&f.held.nodes, f.tls, "--tls-ca, --tls-cert, --tls-key")
+	return clientTLS(&f.held.nodes, f.tls, f.named("tls-ca", "tls-cert", "tls-key"))
 }
 
 // clientTLS reads the files. Once that has been possible, files that cannot be used leave what
@@ -71,7 +71,7 @@ func (f *Flags) token() (string, error) {
 		return "", nil
 	}
 	if f.tls.CA == "" {
-		return "", cli.Misusef("--token-file: it needs --tls-ca: whoever listens would have the token")
+		return "", cli.Misusef("%s: it needs --tls-ca: whoever listens would have the token", f.named("token-file"))
 	}
 	b, err := os.ReadFile(f.tokenFile)
 	token := strings.TrimSpace(string(b))
@@ -82,7 +82,7 @@ func (f *Flags) token() (string, error) {
 	case err == nil:
 		f.held.token = token
 	case f.held.token == "":
-		return "", cli.Misusef("--token-file: %w", err)
+		return "", cli.Misusef("%s: %w", f.named("token-file"), err)
 	}
 	return f.held.token, nil
 }
@@ -97,18 +97,18 @@ func (f *Flags) etcdFiles(endpoints []string) certs.Files {
 
 // etcdAccess returns the credentials for etcd at endpoints.
 func (f *Flags) etcdAccess(endpoints []string) (access etcdclient.Access, err error) {
-	if access.TLS, err = clientTLS(&f.held.etcd, f.etcdFiles(endpoints), "--etcd-ca, --etcd-cert, --etcd-key"); err != nil {
+	if access.TLS, err = clientTLS(&f.held.etcd, f.etcdFiles(endpoints), f.named("etcd-ca", "etcd-cert", "etcd-key")); err != nil {
 		return access, err
 	}
 	if (f.etcdUser == "") != (f.etcdPasswordFile == "") {
-		return access, cli.Misusef("--etcd-user and --etcd-password-file must be given together")
+		return access, cli.Misusef("%s must be given together", f.named("etcd-user", "etcd-password-file"))
 	}
 	if f.etcdUser == "" {
 		return access, nil
 	}
 	access.User, access.Password = f.etcdUser, etcdclient.PasswordFile(f.etcdPasswordFile)
 	if _, err := access.Password(); err != nil {
-		return access, cli.Misusef("--etcd-password-file: %w", err)
+		return access, cli.Misusef("%s: %w", f.named("etcd-password-file"), err)
 	}
 	return access, nil
 }

@@ -120,7 +120,11 @@ func TestUnknownToken(t *testing.T) {
 		flags := []string{at, operator[0], "--token-file=" + token}
 		const advice = "what to do: call with the certificate or the token of an operator"
 		run(t, append(flags, "segments")...).Want(t, cli.StatusFailed, "ILLEGAL_CLIENT (-601)", a.RPC, advice)
-		run(t, append(flags, "status")...).Want(t, critical, advice)
+		status := run(t, append(flags, "status")...).Want(t, critical, advice, "refused")
+		if strings.Contains(status.Out, "not ready") {
+			t.Errorf("a node that refuses the token is shown as not ready:\n%s", status.Out)
+		}
+		run(t, append(flags, "doctor")...).Want(t, critical, "a "+a.RPC+" refused this call: ")
 	}
 	run(t, append(operator, at, "segments")...).Want(t, cli.StatusOK)
 }

@@ -453,35 +453,3 @@ func TestLoneMaster(t *testing.T) {
 		}
 	}
 }
-
-// A standby that would change what calls are about says so.
-func TestSettingsDiffer(t *testing.T) {
-	c := startCluster(t)
-	a := c.node("a", "__master")
-	c.serves("a", a)
-	c.flags = append(c.flags, "--enable_multi_tenants")
-	c.node("b", "__standby")
-	clitest.Eventually(t, "b could take over", func() bool {
-		_, b := statusBy(t, "b", "--address", a.RPC)
-		return b.Promotable
-	})
-	clitest.Eventually(t, "nothing else is wrong", func() bool {
-		s, _ := statusBy(t, "b", "--address", a.RPC)
-		return len(s.Warnings) == 1 && s.Warnings[0].NodeID == "b"
-	})
-	run(t, "status", "--address", a.RPC).Want(t, cli.StatusFailed,
-		"warning of b: if this node takes over from a, settings change: enable_multi_tenants is true here, the default there; give all nodes the same")
-	const change = "enable_multi_tenants would change from the default to true"
-	run(t, "status", "--address", a.RPC).Want(t, cli.StatusFailed, "yes; "+change)
-	if _, b := statusBy(t, "b", "--address", a.RPC); !slices.Equal(b.Changes, []string{change}) {
-		t.Errorf("JSON says of b %q, want %q", b.Changes, change)
-	}
-	var o clitest.Outcome
-	clitest.Eventually(t, "a has handed over", func() bool {
-		o = run(t, "handover", "--address", a.RPC)
-		return o.Status == cli.StatusOK
-	})
-	if want := "if b takes over: " + change + "\n"; o.Err != want {
-		t.Errorf("before the handover: got %q, want %q", o.Err, want)
-	}
-}

@@ -110,7 +110,7 @@ func TestSlowCommits(t *testing.T) {
 		d.checkCommits(figures)
 		return d.Findings[0]
 	}
-	if x := verdict(); x.Verdict != fine || !strings.HasPrefix(x.Text, "5.0 ms on average; the primary answers for 600 ms") {
+	if x := verdict(); x.Verdict != fine || !strings.HasPrefix(x.Text, "5.0 ms on average since its start; the primary answers for 600 ms") {
 		t.Errorf("got %+v, want it to be well", x)
 	}
 	figures[`understudy_commit_duration_seconds_bucket{le="0.25"}`] = 990
@@ -118,12 +118,34 @@ func TestSlowCommits(t *testing.T) {
 		t.Errorf("got %+v, want a warning of 1 %%", x)
 	}
 	figures["understudy_serve_window_seconds"] = 0 // it has begun, or nodes of an older version are registered
-	if x := verdict(); x.Verdict != fine || !strings.HasPrefix(x.Text, "5.0 ms on average; not judged") {
+	if x := verdict(); x.Verdict != fine || !strings.HasPrefix(x.Text, "5.0 ms on average since its start; not judged") {
 		t.Errorf("got %+v while no window is known, want the average alone", x)
 	}
 	figures["understudy_commit_duration_seconds_count"] = 0
 	if x := verdict(); x.Verdict != fine || !strings.Contains(x.Text, "has measured none") {
 		t.Errorf("got %+v of a primary that has measured no commit, want that", x)
+	}
+}
+
+// An outage that is over makes neither the mean nor the verdict bad any more.
+func TestCommitsAfterAnOutage(t *testing.T) {
+	figures := scrape{
+		"understudy_serve_window_seconds": 0.6, "understudy_failover_after_seconds": 1,
+		"understudy_commit_duration_seconds_count": 1000, "understudy_commit_duration_seconds_sum": 600, // of ten minutes without etcd
+		`understudy_commit_duration_seconds_bucket{le="0.25"}`: 980, `understudy_commit_duration_seconds_bucket{le="+Inf"}`: 1000,
+		"understudy_recent_commits": 200, "understudy_recent_commit_mean_seconds": 0.005, "understudy_recent_slow_commits": 0,
+	}
+	verdict := func() finding {
+		d := &diagnosis{}
+		d.checkCommits(figures)
+		return d.Findings[0]
+	}
+	if x := verdict(); x.Verdict != fine || !strings.HasPrefix(x.Text, "5.0 ms on average in the last 10 minutes; ") {
+		t.Errorf("got %+v, want it to be well", x)
+	}
+	figures["understudy_recent_slow_commits"] = 1
+	if x := verdict(); x.Verdict != warns || !strings.Contains(x.Text, "0.5 % took longer") {
+		t.Errorf("got %+v while it lasts, want a warning", x)
 	}
 }
 
@@ -298,7 +320,10 @@ func TestFiguresOfANode(t *testing.T) {
 		{false, scrape{"understudy_digest_mismatches_total": 1}, "state", bad, "not the primary's 1 times"},
 		{false, scrape{"understudy_lease_differences_total": 1}, "state", bad, "not the primary's 1 times"},
 		{false, scrape{}, "interruptions", "", ""},
-		{false, scrape{"understudy_serve_lapses_total": 1}, "interruptions", warns, "answered nobody 1 times"},
+		{false, scrape{"understudy_serve_lapses_total": 1}, "interruptions", warns, "answered nobody once since its start"}, // of an older version
+		{false, scrape{"understudy_serve_lapses_total": 3, "understudy_recent_serve_lapses": 2}, "interruptions", warns, "answered nobody 2 times in the last 10 minutes"},
+		{false, scrape{"understudy_serve_lapses_total": 3, "understudy_recent_serve_lapses": 0}, "interruptions", fine, "none in the last 10 minutes, and 3 since its start"},
+		{false, scrape{"understudy_serve_lapses_total": 0, "understudy_recent_serve_lapses": 0}, "interruptions", "", ""},
 	} {
 		d := &diagnosis{Serves: !c.alone}
 		d.checkNode(n, c.figures, nil)

@@ -75,7 +75,11 @@ func (d *diagnosis) checkSilence(n *node) {
 	if n.id != "" && n.id != n.address {
 		named = n.id + " " + n.address
 	}
-	if n.answered {
+	switch {
+	case n.refuses():
+		d.add("nodes", bad, "call with the certificate or the token of an operator or a viewer: --tls-cert and --tls-key, or --token-file", "%s refused this call: %s", named, cause)
+		return
+	case n.answered:
 		d.add("nodes", bad, "", "%s answers, but not as a node of this cluster that has started: %s", named, cause)
 		return
 	}
@@ -157,9 +161,7 @@ func (d *diagnosis) checkNode(n *node, figures scrape, failure error) {
 		d.add("state files", warns, "see its warnings; it saves every 30 s, so look again; if it stays without one, too little of the journal is kept: raise --journal-max-bytes, and let nobody delete its records",
 			"the journal goes on from no file of %s", n.id)
 	}
-	if lapses := figures.sum("understudy_serve_lapses_total"); lapses > 0 {
-		d.add("interruptions", warns, "look at the latency of etcd and at the CPU of the node; its log has the times", "%s answered nobody %v times since its start, as no commit came through", n.id, lapses)
-	}
+	d.checkInterruptions(n.id, figures)
 }
 
 // checkMemory looks at the memory that hosts lend.
@@ -199,25 +201,67 @@ func limitsOf(figures scrape) limits {
 	return limits{of("understudy_serve_window_seconds"), of("understudy_failover_after_seconds")}
 }
 
-// checkCommits compares how long the primary's commits take with W, how long it may answer
-// after a commit, and with D, how long the others wait for a commit.
+// checkInterruptions looks at how often a node answered nobody in the last minutes. What is
+// over is only mentioned.
+func (d *diagnosis) checkInterruptions(id string, figures scrape) {
+	all := figures.sum("understudy_serve_lapses_total")
+	lately, known := figures["understudy_recent_serve_lapses"]
+	when := "in the last 10 minutes"
+	if !known { // a node of an older version
+		lately, when = all, "since its start"
+	}
+	switch {
+	case lately > 0:
+		d.add("interruptions", warns, "look at the latency of etcd and at the CPU of the node; its log has the times", "%s answered nobody %s %s, as no commit came through", id, times(lately), when)
+	case all > 0:
+		d.add("interruptions", fine, "", "%s had none %s, and %s since its start", id, when, cli.Count(uint64(all)))
+	}
+}
+
+// times writes how often something happened.
+func times(n float64) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%v times", n)
+}
+
+// commitTimes are how long a primary's commits took.
+type commitTimes struct {
+	count, mean float64 // the mean in seconds
+	slow        float64 // the share that took longer than half of the serve window
+	when        string
+}
+
+// commitTimesOf returns those of the last minutes, or of a node of an older version those
+// since its start.
+func commitTimesOf(figures scrape) commitTimes {
+	if count, known := figures["understudy_recent_commits"]; known {
+		return commitTimes{count, figures["understudy_recent_commit_mean_seconds"], figures["understudy_recent_slow_commits"] / max(count, 1), "in the last 10 minutes"}
+	}
+	const name = "understudy_commit_duration_seconds"
+	count := figures[name+"_count"]
+	return commitTimes{count, figures[name+"_sum"] / max(count, 1), figures.slower(name, figures.sum("understudy_serve_window_seconds")/2), "since its start"}
+}
+
+// checkCommits compares how long the primary's commits took in the last minutes with W, how
+// long it may answer after a commit, and with D, how long the others wait for a commit.
 func (d *diagnosis) checkCommits(figures scrape) {
-	const name, often = "understudy_commit_duration_seconds", 0.001
-	count, window, failover := figures[name+"_count"], figures.sum("understudy_serve_window_seconds"), figures.sum("understudy_failover_after_seconds")
-	if count == 0 {
-		d.add("commits", fine, "", "the primary has measured none since it started")
+	const often = 0.001
+	commits, window, failover := commitTimesOf(figures), figures.sum("understudy_serve_window_seconds"), figures.sum("understudy_failover_after_seconds")
+	if commits.count == 0 {
+		d.add("commits", fine, "", "the primary has measured none %s", commits.when)
 		return
 	}
-	text := fmt.Sprintf("%.1f ms on average", 1000*figures[name+"_sum"]/count)
+	text := fmt.Sprintf("%.1f ms on average %s", 1000*commits.mean, commits.when)
 	if window == 0 {
 		d.add("commits", fine, "", "%s; not judged, as the journal does not say yet how long the primary answers after one", text)
 		return
 	}
 	text += fmt.Sprintf("; the primary answers for %.0f ms after each, and is replaced after %.0f ms without one", 1000*window, 1000*failover)
-	switch slow := figures.slower(name, window/2); {
-	case slow > often:
-		d.add("commits", warns, "look at etcd's disks and network, or raise --failover-after", "%s; %.1f %% took longer than half of the former", text, 100*slow)
-	default:
-		d.add("commits", fine, "", "%s", text)
+	if commits.slow > often {
+		d.add("commits", warns, "look at etcd's disks and network, or raise --failover-after", "%s; %.1f %% took longer than half of the former", text, 100*commits.slow)
+		return
 	}
+	d.add("commits", fine, "", "%s", text)
 }

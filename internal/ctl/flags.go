@@ -38,6 +38,7 @@ type Flags struct {
 	etcdUser, etcdPasswordFile string
 	tokenFile                  string
 	held                       held
+	variables                  map[string]string // of the environment from which flags have their values, by flag
 }
 
 // Program makes a command the root of a program, with the flags that find a
@@ -132,6 +133,7 @@ func (f *Flags) environment(flags *pflag.FlagSet) error {
 	if !flags.Changed("address") && !flags.Changed("etcd-endpoints") {
 		names = append(names, "address", "etcd-endpoints")
 	}
+	f.variables = map[string]string{}
 	for _, name := range names {
 		variable := cli.EnvPrefix + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 		value, given := os.LookupEnv(variable)
@@ -139,6 +141,7 @@ func (f *Flags) environment(flags *pflag.FlagSet) error {
 			if err := flag.Value.Set(value); err != nil {
 				return cli.Misusef("the environment variable %s is %q: %w", variable, value, err)
 			}
+			f.variables[name] = variable
 		}
 	}
 	if len(f.addresses) == 0 && len(f.etcd) == 0 {
@@ -148,6 +151,20 @@ func (f *Flags) environment(flags *pflag.FlagSet) error {
 		return cli.Misusef("--cluster-id is empty: give the masters' --cluster_id, or leave it out for %q", pb.DefaultClusterID)
 	}
 	return nil
+}
+
+// named writes flags for a message, each with the environment variable from which it has its
+// value, if it has.
+func (f *Flags) named(flags ...string) string {
+	var list []string
+	for _, name := range flags {
+		text := "--" + name
+		if variable := f.variables[name]; variable != "" {
+			text += " (set by " + variable + ")"
+		}
+		list = append(list, text)
+	}
+	return strings.Join(list, ", ")
 }
 
 // Client returns the configuration of a client with an id.
@@ -171,7 +188,7 @@ func (f *Flags) Client(id uuid.UUID) (client.Config, error) {
 	c.TLSFiles, c.EtcdTLSFiles, c.TokenFile = client.TLSFiles(f.tls), client.TLSFiles(f.etcdFiles(f.etcd)), f.tokenFile
 	switch {
 	case f.Mooncake && f.tls.Given():
-		return c, cli.Misusef("--protocol=mooncake has no TLS; leave out --tls-ca and --tls-cert")
+		return c, cli.Misusef("--protocol=mooncake has no TLS; leave out %s", f.named("tls-ca", "tls-cert"))
 	case f.Mooncake:
 		t, err := mooncakeclient.NewTransport(f.Generation)
 		if err != nil {

@@ -223,8 +223,8 @@ func (f *Flags) ranges(ctx context.Context, n *node, segment []string, state str
 	if len(segment) > 0 {
 		if _, err := uuid.Parse(segment[0]); err == nil {
 			of = segment[0]
-		} else if id, err := f.findSegment(ctx, "DumpRanges", segment[0]); err == nil {
-			of = id.String()
+		} else if s, err := f.findSegment(ctx, "DumpRanges", segment[0]); err == nil {
+			of = s.ID
 		} else {
 			return list, err
 		}

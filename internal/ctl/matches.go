@@ -11,7 +11,6 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 	tty "golang.org/x/term"
 
@@ -137,10 +136,10 @@ func (f *Flags) countMatches(cmd *cobra.Command, pattern string) (found matches,
 
 // countOn counts the objects that have a replica on a segment, also those that are being
 // written.
-func (f *Flags) countOn(cmd *cobra.Command, id uuid.UUID) (found matches, err error) {
+func (f *Flags) countOn(cmd *cobra.Command, id string) (found matches, err error) {
 	found = matches{Sample: []string{}, what: "have a replica on it"}
 	err = f.withNodes(func(ctx context.Context, _ *cobra.Command, ns nodes) error {
-		return ns.best().eachRun(ctx, id.String(), func(run *pb.DumpRangesResponse) {
+		return ns.best().eachRun(ctx, id, func(run *pb.DumpRangesResponse) {
 			for _, r := range run.GetRanges() {
 				if r.GetObjectId() == 0 {
 					continue // in quarantine
@@ -203,7 +202,7 @@ func (c *certainty) then(cmd *cobra.Command, consequence string, count func() (m
 	if c.yes && !c.dryRun {
 		return remove()
 	}
-	if in, file := cmd.InOrStdin().(*os.File); !c.dryRun && file && !tty.IsTerminal(int(in.Fd())) {
+	if !c.dryRun && !canAsk(cmd) {
 		return cli.Misusef("%s; see them with --dry-run, and confirm with --yes", consequence)
 	}
 	found, err := count()
@@ -219,10 +218,25 @@ func (c *certainty) then(cmd *cobra.Command, consequence string, count func() (m
 	case found.Matches == 0:
 		return nil // there is nothing to ask
 	}
-	cmd.PrintErr(c.question + " [y/N] ")
-	answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
-	if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
-		return errors.New(c.refused)
+	if err := ask(cmd, c.question, c.refused); err != nil {
+		return err
 	}
 	return remove()
+}
+
+// canAsk reports whether somebody can answer a question: standard input is a terminal, or not
+// a file.
+func canAsk(cmd *cobra.Command) bool {
+	in, file := cmd.InOrStdin().(*os.File)
+	return !file || tty.IsTerminal(int(in.Fd()))
+}
+
+// ask asks a question, and returns an error with the text refused after any answer but yes.
+func ask(cmd *cobra.Command, question, refused string) error {
+	cmd.PrintErr(question + " [y/N] ")
+	answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
+	if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
+		return errors.New(refused)
+	}
+	return nil
 }

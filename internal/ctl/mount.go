@@ -3,14 +3,17 @@ package ctl
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/internal/cli"
+	"github.com/understudy-store/understudy/internal/clock"
 )
 
 func (f *Flags) mountCommand() *cobra.Command {
@@ -22,7 +25,8 @@ func (f *Flags) mountCommand() *cobra.Command {
 		Long: `Mounts a segment and stays, because a master forgets a client that has not
 pinged for its --client_ttl (10 s): it pings, also the next primary, and mounts the
 segment again if that does not know it. Ctrl-C unmounts it; with --keep the master
-unmounts it after the --client_ttl.
+unmounts it after the --client_ttl. It ends with an error when somebody else unmounts the
+segment, or mounts the same memory.
 
 The memory does not exist. The segment is for trying out a cluster: objects can be
 put and found, and have no bytes. A segment mounted before at the same --endpoint
@@ -95,7 +99,10 @@ func (f *Flags) mount(ctx context.Context, cmd *cobra.Command, owner uuid.UUID, 
 		return err
 	}
 	cmd.PrintErrln("It stays mounted while this command runs. Ctrl-C ends it.")
-	<-ctx.Done()
+	if s.unmountedByOthers(ctx) {
+		return fmt.Errorf("somebody else unmounted %s (masterctl segments unmount), or mounted the same memory, so this command ends; masterctl events --segment says when",
+			cli.Printable(segment.Name))
+	}
 	if keep {
 		return nil
 	}
@@ -107,3 +114,40 @@ func (f *Flags) mount(ctx context.Context, cmd *cobra.Command, owner uuid.UUID, 
 	cmd.PrintErrf("unmounted %s\n", cli.Printable(segment.Name))
 	return nil
 }
+
+// lookEvery is how often a mounting command looks whether its segment is mounted still.
+const lookEvery = time.Second
+
+// unmountedByOthers waits until the client has no segment any more although the master knows
+// it, and then returns true. It returns false when the context ends.
+//
+// A master that has forgotten the client says so in the answer to a ping, and the client
+// mounts again before its next ping. So if pings are answered while no segment is there, and
+// nothing was mounted again, somebody else unmounted it.
+func (s *session) unmountedByOthers(ctx context.Context) bool {
+	const enough = 2 // the first ping may have been answered before
+	seen, missed, pings, remounts := false, false, uint64(0), uint64(0)
+	look := func() error {
+		answered, tried := s.pings.Load(), s.remounts.Load()
+		found, err := s.BatchQueryIP(ctx, []uuid.UUID{s.ID()})
+		_, there := found[s.ID()]
+		switch {
+		case err != nil: // nothing is known
+		case there:
+			seen, missed = true, false
+		case !seen: // its endpoint names no host, so it never shows
+		case !missed || tried != remounts:
+			missed, pings, remounts = true, s.pings.Load(), tried
+		case answered >= pings+enough && s.remounts.Load() == tried:
+			return errUnmounted
+		}
+		return nil
+	}
+	err := look()
+	if err == nil {
+		err = clock.Every(ctx, lookEvery, look)
+	}
+	return errors.Is(err, errUnmounted)
+}
+
+var errUnmounted = errors.New("the segment was unmounted")

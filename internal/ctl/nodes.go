@@ -178,7 +178,7 @@ func (f *Flags) registered(ctx context.Context) (list nodes, err error) {
 		resp, err = c.Get(ctx, layout.Nodes(), clientv3.WithPrefix(), clientv3.WithLimit(maxNodes))
 	}
 	if err != nil {
-		return nil, errs.Wrap(errs.Unavailable, "survey", fmt.Errorf("etcd does not answer as it should: %w; check --etcd_endpoints and --etcd-user, or give the --address of a node", err))
+		return nil, errs.Wrap(errs.Unavailable, "survey", fmt.Errorf("etcd does not answer as it should: %w; check %s, or give the --address of a node", err, f.named("etcd-endpoints", "etcd-user")))
 	}
 	for _, kv := range resp.Kvs {
 		var r struct {
@@ -271,6 +271,12 @@ func (ns nodes) distinct() (list nodes) {
 	return list
 }
 
+// refuses reports whether the node answered that the caller lacks a role, or is unknown.
+func (n *node) refuses() bool {
+	e, from := rpcerr.Parse(n.err)
+	return n.err != nil && from.NodeID != "" && e.Kind == errs.IllegalClient
+}
+
 func (n *node) close() {
 	if n.conn != nil {
 		_ = n.conn.Close()
@@ -290,11 +296,10 @@ func (ns nodes) silence(etcd error) error {
 	refused, answered := 0, 0
 	for _, n := range ns {
 		e.Detail += "; " + rpcerr.At(n.address, n.err)
-		parsed, from := rpcerr.Parse(n.err)
-		if from.NodeID == "" {
-			continue
+		if _, from := rpcerr.Parse(n.err); from.NodeID != "" {
+			answered++
 		}
-		if answered++; parsed.Kind == errs.IllegalClient {
+		if n.refuses() {
 			refused++
 		}
 	}

@@ -19,50 +19,98 @@ type handoverResult struct {
 	From     string `json:"from_node_id"`
 	To       string `json:"to_node_id"`
 	Address  string `json:"to_address"`
-	Duration uint64 `json:"duration_ms"` // how long there was no primary
+	Duration uint64 `json:"duration_ms"` // from the last answers of the former primary until it saw the next one serve
 }
 
 func (f *Flags) handoverCommand() *cobra.Command {
-	to := ""
+	to, yes := "", false
 	cmd := &cobra.Command{
 		Use:   "handover",
 		Short: "Make a standby the primary, without waiting for a timeout",
 		Long: `Makes the primary hand over to a standby that could take over now: to the one that
 is named with --to, or to the one that is closest behind. Settings that this changes
-are printed first.`,
+are printed first. If there are any, it asks on a terminal; elsewhere it needs --yes.`,
 		Args: cli.NoArguments,
-		RunE: f.withNodes(func(ctx context.Context, cmd *cobra.Command, all nodes) error {
-			if cmd.Flags().Changed("to") && to == "" {
-				return cli.Misusef("--to is empty; leave it out for the node that is closest behind")
-			}
-			primary := all.primary()
-			if primary == nil {
-				return errs.New(errs.NotLeader, "Handover", "no node serves, so none can hand over")
-			}
-			primary.preflight(cmd.ErrOrStderr(), to)
-			h, err := primary.admin.Handover(ctx, &pb.HandoverRequest{Term: primary.status.GetHeader().GetTerm(), TargetNodeId: to})
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if cmd.Flags().Changed("to") && to == "" {
+			return cli.Misusef("--to is empty; leave it out for the node that is closest behind")
+		}
+		var shown *handoverPlan
+		// It asks with no connection and no time limit, so the nodes are asked again after it.
+		err := f.withNodes(func(ctx context.Context, cmd *cobra.Command, all nodes) error {
+			plan, err := all.planHandover(to)
 			if err != nil {
-				return adminError(err)
+				return err
 			}
-			result := handoverResult{primary.id, h.GetLeaderNodeId(), h.GetLeaderAddress(), h.GetDurationMs()}
-			return f.Print(cmd, result, func(w io.Writer) {
-				fmt.Fprintf(w, "%s has handed over to %s at %s; no node served for %d ms\n", cli.Printable(result.From), cli.Printable(result.To), cli.Printable(result.Address), result.Duration)
-			})
-		}),
+			for _, line := range plan.changes {
+				cmd.PrintErrln(line)
+			}
+			if !yes && len(plan.changes) > 0 {
+				shown = plan
+				return nil
+			}
+			return f.handOver(ctx, cmd, plan)
+		})(cmd, args)
+		if err != nil || shown == nil {
+			return err
+		}
+		if !canAsk(cmd) {
+			return cli.Misusef("this handover changes settings; give all nodes the same, or confirm with --yes")
+		}
+		if err := ask(cmd, "Hand over?", "nothing was handed over"); err != nil {
+			return err
+		}
+		return f.withNodes(func(ctx context.Context, cmd *cobra.Command, all nodes) error {
+			plan, err := all.planHandover(to)
+			if err == nil && (plan.term != shown.term || !slices.Equal(plan.changes, shown.changes)) {
+				err = errs.New(errs.Unavailable, "Handover", "the term or what would change is no longer as shown, so nothing was handed over; try again")
+			}
+			if err != nil {
+				return err
+			}
+			return f.handOver(ctx, cmd, plan)
+		})(cmd, args)
 	}
 	cmd.Flags().StringVar(&to, "to", "", "node that takes over; none means the one closest behind")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	completeFlag(cmd, "to", f.completeNodes)
 	return cmd
 }
 
-// preflight prints what a handover to a node, or without an id to any that could take over,
-// would change.
-func (n *node) preflight(w io.Writer, to string) {
-	for _, other := range n.status.GetNodes() {
-		if changes := other.GetTakeoverChanges(); len(changes) > 0 && (other.GetNodeId() == to || to == "" && other.GetPromotable()) {
-			fmt.Fprintf(w, "if %s takes over: %s\n", cli.Printable(other.GetNodeId()), cli.Printable(strings.Join(changes, "; ")))
+// A handoverPlan is a handover that may be ordered, with what it would change.
+type handoverPlan struct {
+	primary *node
+	term    uint64 // that it would end
+	to      string // empty for the node that is closest behind
+	changes []string
+}
+
+// planHandover returns the handover to a node, or without an id to any that could take over.
+func (ns nodes) planHandover(to string) (*handoverPlan, error) {
+	primary := ns.primary()
+	if primary == nil {
+		return nil, errs.New(errs.NotLeader, "Handover", "no node serves, so none can hand over")
+	}
+	plan := &handoverPlan{primary: primary, term: primary.status.GetHeader().GetTerm(), to: to}
+	for _, n := range primary.status.GetNodes() {
+		if changes := n.GetTakeoverChanges(); len(changes) > 0 && (n.GetNodeId() == to || to == "" && n.GetPromotable()) {
+			plan.changes = append(plan.changes, fmt.Sprintf("if %s takes over: %s", cli.Printable(n.GetNodeId()), cli.Printable(strings.Join(changes, "; "))))
 		}
 	}
+	return plan, nil
+}
+
+func (f *Flags) handOver(ctx context.Context, cmd *cobra.Command, plan *handoverPlan) error {
+	h, err := plan.primary.admin.Handover(ctx, &pb.HandoverRequest{Term: plan.term, TargetNodeId: plan.to})
+	if err != nil {
+		return adminError(err)
+	}
+	result := handoverResult{plan.primary.id, h.GetLeaderNodeId(), h.GetLeaderAddress(), h.GetDurationMs()}
+	return f.Print(cmd, result, func(w io.Writer) {
+		fmt.Fprintf(w, "%[1]s has handed over to %[2]s at %[3]s; no node served for %[4]d ms, as %[1]s measured until it saw %[2]s serve (masterctl history has what %[2]s measured)\n",
+			cli.Printable(result.From), cli.Printable(result.To), cli.Printable(result.Address), result.Duration)
+	})
 }
 
 type startEmptyResult struct {

@@ -96,8 +96,14 @@ func (f *Flags) SegmentNames(ctx context.Context) (names []string, err error) {
 	return names, err
 }
 
+// An unmountResult is what `masterctl segments unmount` prints. Over Mooncake's protocol only
+// the id is known.
 type unmountResult struct {
-	ID string `json:"id"`
+	ID       string  `json:"id"`
+	Name     string  `json:"name,omitempty"`
+	Endpoint string  `json:"endpoint,omitempty"`
+	Size     uint64  `json:"size,omitempty"`
+	Objects  *uint64 `json:"objects,omitempty"` // that had a replica on it; left out if they were not counted
 	term
 }
 
@@ -112,42 +118,65 @@ With --dry-run it only counts the objects with a replica on it, and prints some 
 their keys. On a terminal it does that first, and asks; elsewhere it needs --yes.
 
 The host is not notified. If it still runs, it mounts the segment again after the
-next takeover. To take its memory away for good, stop the host.`,
+next takeover. To take its memory away for good, stop the host. (masterctl segments
+mount notices it within seconds, and ends.)`,
 		Args:              cli.Arguments(1, 1, "the ID or NAME of one segment"),
 		ValidArgsFunction: f.completeSegments,
 	}
 	sure := f.bindSure(cmd)
 	sure.question, sure.refused, sure.always = "Unmount it?", "nothing was unmounted", true
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		var id uuid.UUID
+		var which segmentResult
 		err := f.Run(cmd, func(ctx context.Context) (err error) {
-			id, err = f.findSegment(ctx, "UnmountSegment", args[0])
+			which, err = f.findSegment(ctx, "UnmountSegment", args[0])
 			return err
 		})
 		if err != nil {
 			return err
 		}
+		var objects *uint64
+		count := func() (matches, error) {
+			found, err := f.countOn(cmd, which.ID)
+			objects = &found.Matches
+			return found, err
+		}
 		consequence := fmt.Sprintf("this takes %s away, with all replicas on it", cli.Printable(args[0]))
-		return sure.then(cmd, consequence, func() (matches, error) { return f.countOn(cmd, id) }, func() error { return f.unmount(cmd, id) })
+		return sure.then(cmd, consequence, count, func() error { return f.unmount(cmd, which, objects) })
 	}
 	return cmd
 }
 
-func (f *Flags) unmount(cmd *cobra.Command, id uuid.UUID) error {
+func (f *Flags) unmount(cmd *cobra.Command, which segmentResult, objects *uint64) error {
+	id, err := uuid.Parse(which.ID)
+	if err != nil {
+		return err
+	}
 	return f.call(cmd, writer(), func(ctx context.Context, s *session) error {
 		if err := s.UnmountSegment(ctx, id); err != nil {
 			return err
 		}
-		result := unmountResult{id.String(), s.term()}
-		return f.Print(cmd, result, func(w io.Writer) { fmt.Fprintf(w, "unmounted %s\n", result.ID) })
+		result := unmountResult{which.ID, which.Name, which.Endpoint, which.Size, objects, s.term()}
+		return f.Print(cmd, result, result.print)
 	})
 }
 
-// findSegment returns the id of the one segment that has an id or a name. op is for errors.
-func (f *Flags) findSegment(ctx context.Context, op, which string) (uuid.UUID, error) {
+func (r *unmountResult) print(w io.Writer) {
+	fmt.Fprintf(w, "unmounted %s", r.ID)
+	if r.Name != "" {
+		fmt.Fprintf(w, ": %s, %s of %s", cli.Printable(r.Name), cli.SizeText(r.Size), cli.Printable(r.Endpoint))
+	}
+	if r.Objects != nil {
+		fmt.Fprintf(w, "; %s object(s) had a replica on it", cli.Count(*r.Objects))
+	}
+	fmt.Fprintln(w)
+}
+
+// findSegment returns the one segment that has an id or a name; over Mooncake's protocol only
+// its id. op is for errors.
+func (f *Flags) findSegment(ctx context.Context, op, which string) (segmentResult, error) {
 	id, err := uuid.Parse(which)
 	if err == nil && f.Mooncake {
-		return id, nil
+		return segmentResult{ID: id.String()}, nil
 	}
 	name := which
 	if err == nil { // an id is searched among all segments
@@ -155,23 +184,24 @@ func (f *Flags) findSegment(ctx context.Context, op, which string) (uuid.UUID, e
 	}
 	list, err := f.segments(ctx, name)
 	if err != nil {
-		return uuid.Nil, err
+		return segmentResult{}, err
 	}
+	var found []segmentResult
 	var ids []string
 	for _, s := range list.Segments {
 		if s.ID == strings.ToLower(which) {
-			return uuid.Parse(s.ID)
+			return s, nil
 		}
 		if s.Name == which {
-			ids = append(ids, s.ID)
+			found, ids = append(found, s), append(ids, s.ID)
 		}
 	}
-	switch len(ids) {
+	switch len(found) {
 	case 0:
-		return uuid.Nil, errs.New(errs.SegmentNotFound, op, "no segment has the id or name %q", which)
+		return segmentResult{}, errs.New(errs.SegmentNotFound, op, "no segment has the id or name %q", which)
 	case 1:
-		return uuid.Parse(ids[0])
+		return found[0], nil
 	default:
-		return uuid.Nil, errs.New(errs.InvalidParams, op, "%d segments have the name %q; give the id of one: %s", len(ids), which, strings.Join(ids, ", "))
+		return segmentResult{}, errs.New(errs.InvalidParams, op, "%d segments have the name %q; give the id of one: %s", len(ids), which, strings.Join(ids, ", "))
 	}
 }

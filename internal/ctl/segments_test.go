@@ -66,9 +66,9 @@ func testUnmountAsks(t *testing.T) {
 	}
 	answer("\n").Want(t, cli.StatusFailed, count, "Unmount it? [y/N]", "nothing was unmounted")
 	run(t, "get", "on/1").Want(t, cli.StatusOK)
-	answer("y\n").Want(t, cli.StatusOK, count, "unmounted ")
+	answer("y\n").Want(t, cli.StatusOK, count, "unmounted ", ": host-asked, 1.0 MiB of host-asked; 2 object(s) had a replica on it\n")
 	run(t, "get", "on/1", "on/2").Want(t, cli.StatusFailed, "on/1: BatchGetReplicaList: OBJECT_NOT_FOUND", "on/2: BatchGetReplicaList: OBJECT_NOT_FOUND")
-	host.Interrupt().Want(t, cli.StatusOK)
+	endsUnmounted(t, host, "host-asked")
 
 	empty := mount(t, "host-empty", "--size=1MiB", "--address", os.Getenv("UNDERSTUDY_ADDRESS"))
 	cmd := Command()
@@ -76,5 +76,15 @@ func testUnmountAsks(t *testing.T) {
 	if o := clitest.Run(t, cmd, "segments", "unmount", "host-empty").Want(t, cli.StatusOK, "0 object(s)", "unmounted "); strings.Contains(o.Err, "Unmount it?") {
 		t.Errorf("it asks whether to lose nothing: %s", o.Err)
 	}
-	empty.Interrupt().Want(t, cli.StatusOK)
+	endsUnmounted(t, empty, "host-empty")
+}
+
+// endsUnmounted waits until a host notices that somebody else unmounted its segment.
+func endsUnmounted(t *testing.T, host *clitest.Background, name string) {
+	t.Helper()
+	clitest.Eventually(t, name+" notices that it was unmounted", host.Ended)
+	host.Interrupt().Want(t, cli.StatusFailed)
+	if says := host.Err.String(); !strings.Contains(says, "somebody else unmounted "+name) || strings.Contains(says, "mounted again") {
+		t.Errorf("%s ends with %q, want that somebody else unmounted it", name, says)
+	}
 }

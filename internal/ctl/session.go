@@ -24,6 +24,8 @@ type session struct {
 	*client.Client
 	mooncake bool
 	number   atomic.Uint64                    // of the term
+	pings    atomic.Uint64                    // that were answered
+	remounts atomic.Uint64                    // tried
 	news     func(format string, args ...any) // prints what happens; may be nil
 }
 
@@ -51,8 +53,12 @@ func (s *session) term() term {
 	return term{Term: &number}
 }
 
-// Call does nothing: the commands see what their calls return.
-func (s *session) Call(string, int, errs.Kind, time.Duration) {}
+// Call counts pings that are answered. The commands see what other calls return.
+func (s *session) Call(method string, _ int, kind errs.Kind, _ time.Duration) {
+	if method == "Ping" && kind == errs.OK {
+		s.pings.Add(1)
+	}
+}
 
 // LeaderChanged keeps the term, and prints every change but the first.
 func (s *session) LeaderChanged(l client.Leader) {
@@ -64,6 +70,7 @@ func (s *session) LeaderChanged(l client.Leader) {
 // Remounted prints that the master had unmounted the segments: it got no ping for too long,
 // or somebody unmounted them. The answer to a ping does not tell the two apart.
 func (s *session) Remounted(segments int, err error) {
+	s.remounts.Add(1)
 	switch {
 	case s.news == nil:
 	case err != nil:

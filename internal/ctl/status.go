@@ -84,6 +84,7 @@ type nodeResult struct {
 	EtcdQuota     uint64   `json:"etcd_quota_bytes,omitempty"`
 	SnapshotLoads uint64   `json:"snapshot_loads"`
 	Error         string   `json:"error,omitempty"`
+	Refused       bool     `json:"refused,omitempty"` // the node answered that the caller is unknown or lacks a role
 	answered      bool     // by somebody, if there is an error
 }
 
@@ -184,7 +185,7 @@ func statusOf(clusterID string, all nodes) statusResult {
 
 func nodeOf(n *node) nodeResult {
 	if n.status == nil {
-		return nodeResult{NodeID: n.id, Address: n.address, Error: rpcerr.Cause(n.address, n.err), answered: n.answered}
+		return nodeResult{NodeID: n.id, Address: n.address, Refused: n.refuses(), Error: rpcerr.Cause(n.address, n.err), answered: n.answered}
 	}
 	self, state, journal := n.status.GetNode(), n.status.GetState(), n.status.GetJournal()
 	return nodeResult{
@@ -302,10 +303,14 @@ func (n *nodeResult) isElected() bool {
 
 // silence is what stands for the role of a node without a status, and its colour.
 func (n *nodeResult) silence() (text string, colour func(string) string) {
-	if n.answered {
+	switch {
+	case n.Refused:
+		return "refused", cli.Bad
+	case n.answered:
 		return "not ready", cli.Warn
+	default:
+		return "no answer", cli.Bad
 	}
-	return "no answer", cli.Bad
 }
 
 // takeover says whether a node could take over, with the colour of that.

@@ -161,7 +161,7 @@ func TestNobodyAnswers(t *testing.T) {
 	if len(s.Nodes) != 1 || s.Nodes[0].Address != at || s.Nodes[0].Error == "" || s.Leader != nil {
 		t.Errorf("got %+v; want the address %s with an error, and no leader", s, at)
 	}
-	dead := run(t, "status", "--etcd_endpoints", at, "--timeout=300ms").Want(t, critical, "etcd does not answer", "check --etcd_endpoints")
+	dead := run(t, "status", "--etcd_endpoints", at, "--timeout=300ms").Want(t, critical, "etcd does not answer", "check --etcd-endpoints")
 	if strings.Contains(dead.Err, "the outcome is open") {
 		t.Errorf("status changes nothing, but: %s", dead.Err)
 	}

@@ -34,6 +34,7 @@ func (s *scrape) figures(to func(title string) sink) {
 	s.queue(to(titleCommits))
 	s.takeovers(to(titleTakeover))
 	s.saving(to(titleTakeover))
+	s.lately(to(titleCommits), to(titleTakeover))
 	if s.hasState {
 		s.state(to(titleState))
 		s.leaseCounts(to(titleLeases))

@@ -60,6 +60,7 @@ type Metrics struct {
 	counted  metadata.Term // the term whose takeover was counted last; only Run uses it
 	saves    int64         // how many saves of state files were counted; only Run uses it
 	window   window        // of the rates in MooncakeSummary
+	tallies  tallies       // of what the last minutes are counted from
 	failures atomic.Int64  // writes of commits that failed, for MooncakeSummary
 }
 
@@ -70,6 +71,7 @@ func New(src Sources) *Metrics {
 	m := &Metrics{instruments: newInstruments(registry, func(string, Family) {}), src: src, registry: registry}
 	m.polls.moved = src.Clock()
 	m.window.base.at, m.window.next.at = m.polls.moved, m.polls.moved
+	m.tallies.note(tally{at: m.polls.moved})
 	m.registry.MustRegister(newCollector(m.take), collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectorFigures())),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m

@@ -54,6 +54,7 @@ func (m *Metrics) Run(ctx context.Context) error {
 func (m *Metrics) poll(ctx context.Context, size bool) {
 	status := m.src.Status()
 	m.polls.look(status, m.src.Clock())
+	m.tallies.note(m.tally(status.Lapses))
 	if t := status.Takeover; t.Term != 0 && t.Term != m.counted {
 		m.counted = t.Term
 		m.takeover(t)

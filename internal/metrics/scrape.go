@@ -43,6 +43,7 @@ type scrape struct {
 
 	polled
 	commitAge      time.Duration
+	recent         tally // of the last minutes
 	settingsDiffer int
 
 	refusedPeers, refusedIdentities uint64 // connections
@@ -61,6 +62,7 @@ func (m *Metrics) take() *scrape {
 		segments:     make(map[string]use), fileCapacity: m.src.FileCapacity,
 	}
 	s.polled, s.commitAge = m.polls.look(s.status, m.src.Clock())
+	s.recent = m.tally(s.status.Lapses).since(m.tallies.oldest())
 	if m.src.SettingsDiffer != nil {
 		s.settingsDiffer = m.src.SettingsDiffer()
 	}

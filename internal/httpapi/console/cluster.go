@@ -57,6 +57,9 @@ func (v clusterView) Preflight(n *pb.Node) string {
 // lag is how far a node is behind the journal.
 func lag(n *pb.Node) string {
 	text := countText(n.GetLagEntries()) + " commits"
+	if n.GetLagEntries() == 1 {
+		text = "1 commit"
+	}
 	if ms := n.GetLagMs(); ms > 0 {
 		text += ", " + lasted(time.Duration(ms)*time.Millisecond)
 	}

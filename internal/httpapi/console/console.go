@@ -43,7 +43,8 @@ type Sources struct {
 	Evicted  func() Evictions
 	Members  func(ctx context.Context) []Member // asks etcd; nil without it
 	Settings func(ctx context.Context) ([]NodeSettings, error)
-	Own      string // all settings of this node, as a file
+	Default  func(setting string) string // its default, for people
+	Own      string                      // all settings of this node, as a file
 	Log      zerolog.Logger
 }
 

@@ -44,7 +44,7 @@ func newRig(t testing.TB) *rig {
 	r.Sources = Sources{
 		Node: r, Brief: func() httpapi.Node { return r.node }, Cluster: "c1", Version: "v-test", Now: now, Gate: service.NewGate(), Scans: service.NewScans(),
 		Calls: service.NewCounters(), Log: zerolog.Nop(), Evicted: func() Evictions { return Evictions{} },
-		Settings: func(context.Context) ([]NodeSettings, error) { return nil, nil }, Recorder: &Recorder{Now: now, Read: func() Reading { return r.reading }},
+		Settings: func(context.Context) ([]NodeSettings, error) { return nil, nil }, Default: func(string) string { return "10s (the default)" }, Recorder: &Recorder{Now: now, Read: func() Reading { return r.reading }},
 	}
 	return r
 }

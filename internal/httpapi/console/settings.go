@@ -39,7 +39,7 @@ func (c *console) settings(r *http.Request) (any, error) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		v.Rows = append(v.Rows, rowOf(name, v.Nodes))
+		v.Rows = append(v.Rows, rowOf(name, v.Nodes, c.Default))
 	}
 	for _, row := range v.Rows {
 		if row.Differ {
@@ -49,7 +49,7 @@ func (c *console) settings(r *http.Request) (any, error) {
 	return v, err
 }
 
-func rowOf(name string, nodes []NodeSettings) settingRow {
+func rowOf(name string, nodes []NodeSettings, defaultOf func(string) string) settingRow {
 	row := settingRow{Name: name}
 	first := ""
 	for _, n := range nodes {
@@ -59,7 +59,7 @@ func rowOf(name string, nodes []NodeSettings) settingRow {
 			row.Values = append(row.Values, "not known")
 			continue
 		case !given:
-			value = "the default"
+			value = defaultOf(name)
 		}
 		if first == "" {
 			first = value

@@ -13,8 +13,13 @@
     const selection = document.getSelection();
     return part.contains(document.activeElement) || (!selection.isCollapsed && part.contains(selection.anchorNode));
   };
+  // Orders are possible only where this script asks about them first.
+  const arm = (doc) => {
+    for (const button of doc.querySelectorAll("form[data-order] button")) button.disabled = false;
+  };
   const exchange = (text) => {
     const next = new DOMParser().parseFromString(text, "text/html");
+    arm(next);
     for (const part of document.querySelectorAll("[data-live]")) {
       const fresh = next.getElementById(part.id);
       if (fresh && fresh.innerHTML !== part.innerHTML && !inUse(part)) {
@@ -47,6 +52,7 @@
   });
 
   // Orders are asked about first; the answer is shown in place.
+  arm(document);
   document.addEventListener("submit", async (event) => {
     const form = event.target;
     if (!form.dataset.order) return; // a filter
