@@ -25,7 +25,7 @@ func (a *App) newMooncakePorts() error {
 	m := &a.mooncake
 	settings := &mooncakeserver.Front{
 		Gate: a.gate, Version: a.cfg.Mooncake.Version, View: m.view.Load, Relay: a.cfg.Mooncake.Forward, Observer: a.metrics,
-		Allows: a.cfg.Allows, NoOrders: a.cfg.Mooncake.NoOrders, Roles: a.cfg.Security.Roles, Log: a.log.With().Str("part", "mooncake").Logger(),
+		Allows: a.cfg.Allows, NoOrders: a.cfg.Mooncake.NoOrders, Roles: a.cfg.Security.Roles, Log: a.log.With().Str("part", "mooncake").Logger(), Audit: a.log.With().Str("part", "audit").Logger(),
 	}
 	if a.tracing != nil {
 		settings.Trace = a.tracing.Call

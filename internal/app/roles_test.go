@@ -218,6 +218,9 @@ func TestMooncakeNoOrders(t *testing.T) {
 		if line == "" || strings.Contains(line, owner) == off {
 			t.Errorf("refused: %v; the log has %q, want the owner if it was unmounted", off, line)
 		}
+		if strings.Count(line, `"part":`) != 1 || !strings.Contains(line, `"part":"audit"`) {
+			t.Errorf("refused: %v; the log has %q, want one part, the audit", off, line)
+		}
 		if err := lender.UnmountSegment(t.Context(), segment); err != nil {
 			t.Errorf("refused: %v; the unmount of its own segment got %v", off, err)
 		}

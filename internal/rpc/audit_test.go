@@ -8,9 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rs/zerolog"
+
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/rpc"
+	"github.com/understudy-store/understudy/internal/security/access"
 )
 
 // Orders that change nothing are logged as far as a log can take that, those that do in any
@@ -177,4 +180,26 @@ func TestSnapshotsFillNoLog(t *testing.T) {
 		}
 	}
 	n.logs(t, "modest", `"left_out":10`)
+}
+
+// The lines of refused calls are shared by peers: one that is refused without end leaves lines to
+// others.
+func TestRefusalsAreShared(t *testing.T) {
+	callers, err := access.New("", zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := newNode(t, func(c *rpc.Config) { c.Callers = callers })
+	for range 150 {
+		if _, err := n.objects.RemoveAll(t.Context(), &pb.RemoveAllRequest{}); err == nil {
+			t.Fatal("a stranger removes all")
+		}
+	}
+	if _, err := pb.NewObjectServiceClient(n.dialElsewhere()).RemoveAll(t.Context(), &pb.RemoveAllRequest{}); err == nil {
+		t.Fatal("a stranger removes all")
+	}
+	log := n.logged.String()
+	if got := strings.Count(log, "a call was refused"); got != 51 || !strings.Contains(log, `"peer":"127.0.0.2:`) {
+		t.Errorf("%d lines, want 50 of one host, and that of another host", got)
+	}
 }

@@ -300,7 +300,8 @@ func (s *Server) audit(ctx context.Context, log infoLog, what string, c audited)
 }
 
 // auditRefusal logs a call, an order or not, for which its caller lacks the role. Strangers
-// may make any number of them, so it logs only some, and nothing of their requests.
+// may make any number of them, so it logs only some, half of them for one peer at most, and
+// nothing of their requests.
 func (s *Server) auditRefusal(ctx context.Context, who access.Identity, method string, err error) {
-	s.audit(ctx, &s.refusals, "a call was refused", audited{who: who, method: method, err: err})
+	s.audit(ctx, fewLinesOf{s.refusals, callerFor(ctx).Peer}, "a call was refused", audited{who: who, method: method, err: err})
 }

@@ -194,7 +194,7 @@ type Server struct {
 	streamed    []grpc.StreamServerInterceptor // likewise, around each stream
 	permissions map[string]permission
 	peersLog    zerolog.Logger         // of what many peers may cause
-	refusals    zerolog.Logger         // of calls whose callers lack the role
+	refusals    *access.FewLines       // of calls whose callers lack the role
 	idle, begun *access.FewLines       // of orders that changed nothing, and of those that begin
 	unsure      *access.FewLines       // of orders that may have changed something
 	sent        *access.FewLines       // of orders that sent some of the state, and changed nothing
@@ -226,9 +226,8 @@ func NewServer(c Config) *Server {
 		reflectionpb.ServerReflection_ServerReflectionInfo_FullMethodName:      reflections,
 		reflectionalphapb.ServerReflection_ServerReflectionInfo_FullMethodName: reflections,
 	}
-	s.sent = access.NewFewLines(c.Log, maxRefusals)
+	s.sent, s.refusals = access.NewFewLines(c.Log, maxRefusals), access.NewFewLines(c.Log, maxRefusals)
 	s.peersLog = c.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
-	s.refusals = c.Log.Sample(&zerolog.BurstSampler{Burst: maxRefusals, Period: time.Minute})
 	s.idle, s.begun, s.unsure = access.NewFewLines(c.Log, maxRefusals), access.NewFewLines(c.Log, maxRefusals), access.NewFewLines(c.Log, maxRefusals)
 	s.ending, s.end = context.WithCancel(context.Background())
 	bytes := share.NewRule("bytes", "", c.Limits.Bytes, 0.5, fewBytes)

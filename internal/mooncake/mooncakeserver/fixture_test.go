@@ -80,7 +80,7 @@ func standby(t testing.TB, relay bool) *node {
 	n := &node{gate: service.NewGate(), log: new(buffer), address: make(map[string]string)}
 	n.front = mooncakeserver.New(&mooncakeserver.Front{
 		Gate: n.gate, Version: "2.0.0", View: func() int64 { return 17 }, Relay: relay,
-		Clock: func() time.Duration { return time.Duration(n.clock.Load()) }, Log: zerolog.New(n.log),
+		Clock: func() time.Duration { return time.Duration(n.clock.Load()) }, Log: zerolog.New(n.log), Audit: zerolog.New(n.log).With().Str("part", "audit").Logger(),
 	})
 	for _, name := range mooncake.Names() {
 		s, err := n.front.Server(name, coro.Limits{}, nil)

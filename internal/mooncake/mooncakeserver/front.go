@@ -63,15 +63,15 @@ type Front struct {
 	Trace func(ctx context.Context, method string) (context.Context, func(error))
 	Clock clock.Clock // measures how long calls take; nil for this machine's
 	Log   zerolog.Logger
+	Audit zerolog.Logger // of orders
 
 	tables   map[string]*table
 	deadline time.Duration // of a call
 	upstream *upstream
 	logs     logs
-	orders   zerolog.Logger
 	idle     *access.FewLines // orders that changed nothing
 	unsure   *access.FewLines // orders that may have changed something
-	refusals zerolog.Logger
+	refusals *access.FewLines // orders that are not taken over this protocol
 }
 
 // logs are those of relays, each limited on its own: what happens to many clients
@@ -80,8 +80,7 @@ type logs struct{ primary, lost, nobody zerolog.Logger }
 
 // New completes a Front whose exported fields are set, and returns it.
 func New(f *Front) *Front {
-	f.orders = f.Log.With().Str("part", "audit").Logger()
-	f.idle, f.unsure, f.refusals = access.NewFewLines(f.orders, maxIdle), access.NewFewLines(f.orders, maxIdle), limited(f.orders)
+	f.idle, f.unsure, f.refusals = access.NewFewLines(f.Audit, maxIdle), access.NewFewLines(f.Audit, maxIdle), access.NewFewLines(f.Audit, maxIdle)
 	f.logs = logs{limited(f.Log), limited(f.Log), limited(f.Log)}
 	f.Log = limited(f.Log)
 	if f.Clock == nil {

@@ -67,7 +67,7 @@ func (s *session) logOrder(f *function, err error) {
 	default:
 		o.result = errs.KindOf(err)
 	}
-	line := s.front.orders.Info
+	line := s.front.Audit.Info
 	switch { // anybody may give the others without end
 	case o.changed:
 	case o.result == errs.Unresolved:
@@ -92,6 +92,6 @@ func (s *session) writeOrder(line *zerolog.Event, f *function, o order) {
 
 // logRefusal logs an order that is not taken over this protocol.
 func (s *session) logRefusal(f *function) {
-	s.front.refusals.Info().Str("order", f.name).Stringer("peer", s.conn.RemoteAddr()).
+	s.front.refusals.InfoOf(s.peer).Str("order", f.name).Stringer("peer", s.conn.RemoteAddr()).
 		Stringer("result", errs.NotSupported).Msg("a call was refused: --mooncake-no-orders")
 }
