@@ -58,6 +58,8 @@ func testControls() []testControl {
 		{"internal/etcd/etcdserver", "^TestCopyOfAMember$", "copied-member"},
 		{"internal/etcd/etcdserver", "^TestConnectionsAreBounded$", "etcd-connections"},
 		{"internal/etcd/etcdserver", "^TestWhoseConnectionsAreTaken$", "members-addresses"},
+		{"internal/security/certs", "^TestUnfitCertificateIsNotTaken$", "unfit-certificates"},
+		{"internal/security/certs", "^TestFilesThatCannotBeUsed$", "broken-authorities"},
 		{"internal/app", "^TestLooksAreShared$", "status-looks"},
 		{"internal/app", "^TestViewerGivesNoOrder$", "viewer-orders"},
 		{"internal/rpc", "^TestSlowStreamsEnd$", "slow-streams"},
