@@ -60,6 +60,7 @@ func testControls() []testControl {
 		{"internal/etcd/etcdserver", "^TestWhoseConnectionsAreTaken$", "members-addresses"},
 		{"internal/security/certs", "^TestUnfitCertificateIsNotTaken$", "unfit-certificates"},
 		{"internal/security/certs", "^TestFilesThatCannotBeUsed$", "broken-authorities"},
+		{"client", "^TestTokenFileThatHangs$", "token-reads"},
 		{"internal/app", "^TestLooksAreShared$", "status-looks"},
 		{"internal/app", "^TestViewerGivesNoOrder$", "viewer-orders"},
 		{"internal/rpc", "^TestSlowStreamsEnd$", "slow-streams"},
