@@ -2,6 +2,9 @@ package app
 
 import (
 	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -78,7 +81,25 @@ func TestUnfitCertificateIsNotTaken(t *testing.T) {
 			}
 		}
 	}
-	fresh := issue(t, ours, "fresh", certs.Subject{Name: "fresh", Role: "node", Hosts: []string{"127.0.0.1"}})
+	// expires fails unless the metric has the end of a certificate.
+	web := &http.Client{Transport: &http.Transport{TLSClientConfig: caller, DisableKeepAlives: true}}
+	expires := func(file certs.Files) {
+		t.Helper()
+		s, err := certs.Load(file, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf("\nunderstudy_certificate_expiry_timestamp_seconds{kind=\"node\"} %v\n", float64(s.Until().Unix()))
+		resp, err := web.Get("https://" + a.cfg.Node.HTTPAddress + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if body, err := io.ReadAll(resp.Body); err != nil || !strings.Contains(string(body), want) {
+			t.Errorf("the metrics do not have %s: %v", want, err)
+		}
+	}
+	fresh := issue(t, ours, "fresh", certs.Subject{Name: "fresh", Role: "node", Hosts: []string{"127.0.0.1"}, Until: 2 * time.Hour})
 	replace(t, fresh.Key, files.Key)
 	replace(t, fresh.Cert, files.Cert)
 	if line := a.line("new certificates are in use"); !strings.Contains(line, `"node":"a"`) {
@@ -89,6 +110,7 @@ func TestUnfitCertificateIsNotTaken(t *testing.T) {
 			t.Errorf("a port shows the certificate of %q, want the new one", name)
 		}
 	}
+	expires(fresh)
 	for _, wrong := range []string{"comes from no authority in " + files.CA, "is not for 127.0.0.1"} {
 		if n := strings.Count(a.log.String(), wrong); n != 1 {
 			t.Errorf("%q is said %d times, want once:\n%s", wrong, n, a.log)

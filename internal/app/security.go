@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"time"
 
 	"google.golang.org/grpc/credentials"
 
@@ -81,6 +82,19 @@ func (a *App) needs() []certs.Need {
 		list = append(list, certs.ForHost(host, "--advertise-address or --etcd-peer-listen"))
 	}
 	return list
+}
+
+// expiries returns when the certificates in use expire, by kind. One that is for etcd as well is of
+// the kind node alone.
+func (a *App) expiries() map[string]time.Time {
+	by := make(map[string]time.Time)
+	if at := a.certs.Until(); !at.IsZero() {
+		by["node"] = at
+	}
+	if at := a.etcdCerts.Until(); !at.IsZero() && a.etcdCerts != a.certs {
+		by["etcd"] = at
+	}
+	return by
 }
 
 // credentials are those of the gRPC port; nil for plain text.

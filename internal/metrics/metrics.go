@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"regexp"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -46,6 +47,9 @@ type Sources struct {
 	// SettingsDiffer returns how many settings that should be the same on all nodes differ
 	// from those of the primary; nil without a journal.
 	SettingsDiffer func() int
+	// Certificates returns when each certificate that the node shows to others expires, by its
+	// kind; nil without TLS.
+	Certificates func() map[string]time.Time
 }
 
 // Metrics are the metrics of one node.

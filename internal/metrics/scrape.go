@@ -44,6 +44,7 @@ type scrape struct {
 	polled
 	commitAge      time.Duration
 	settingsDiffer int
+	certificates   map[string]time.Time // when they expire, by kind
 }
 
 // use is how much of the memory behind a segment's name is taken, in bytes.
@@ -61,6 +62,9 @@ func (m *Metrics) take() *scrape {
 	s.polled, s.commitAge = m.polls.look(s.status, m.src.Clock())
 	if m.src.SettingsDiffer != nil {
 		s.settingsDiffer = m.src.SettingsDiffer()
+	}
+	if m.src.Certificates != nil {
+		s.certificates = m.src.Certificates()
 	}
 	if store := m.src.Store(); store != nil {
 		s.hasState, s.stats, s.leases, s.cutoffs = true, store.Stats(), store.LeaseCounts(), store.CutoffCounts()
@@ -100,6 +104,7 @@ func everything() *scrape {
 		tenants: map[string]tenant{"": {}}, tenantCounts: map[string]service.TenantCounts{"": {}},
 		calls: service.NewCounters(), renewals: new(leasesync.Counters), evictions: new(eviction.Counters),
 		hasState: true, segments: map[string]use{"": {}}, polled: polled{lagKnown: true, etcdBytes: 1, etcdQuota: 1},
+		certificates: map[string]time.Time{"": {}},
 	}
 }
 
