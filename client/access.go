@@ -68,8 +68,8 @@ func (c *Config) open(now clock.Clock) (a access, err error) {
 	case c.Token != "":
 		a.token = Token(c.Token)
 	case c.TokenFile != "":
-		t := &tokenFile{path: c.TokenFile, clock: now, log: c.Log}
-		if err = t.load(); err != nil {
+		t, err := openTokenFile(c.TokenFile, now, c.Log)
+		if err != nil {
 			faults[2] = fmt.Errorf("TokenFile: %w", err)
 		}
 		a.token = t
@@ -102,45 +102,84 @@ const (
 	maxTokenFile = 16 << 10
 	// tokenAge is for how long a token is used before its file is read again.
 	tokenAge = time.Second
+	// tokenWait is for how long calls wait for a reading of the file, from its start: one that
+	// follows a long pause has the new token, if the file can be read.
+	tokenWait = 100 * time.Millisecond
 )
 
-// A tokenFile is a token that stands in a file. Calls read it again.
+// A tokenFile is a token that stands in a file. Calls have it read again, beside them: a file
+// system that does not answer holds up one goroutine, and no call for longer than tokenWait.
 type tokenFile struct {
 	path  string
 	clock clock.Clock
 	log   *slog.Logger
 
-	mu    sync.Mutex // guards all below
-	token Token      // that was read last
-	at    time.Duration
+	mu      sync.Mutex    // guards all below; never held while the file is read
+	token   Token         // that was read last
+	at      time.Duration // when the newest reading began
+	reading bool
+	enough  chan struct{} // closed at the end of the newest reading, or tokenWait after its start
+}
+
+// openTokenFile reads the file for the first time, however long that takes.
+func openTokenFile(path string, now clock.Clock, log *slog.Logger) (*tokenFile, error) {
+	t := &tokenFile{path: path, clock: now, log: log, at: now(), enough: make(chan struct{})}
+	close(t.enough)
+	var err error
+	t.token, err = t.read()
+	return t, err
 }
 
 // GetRequestMetadata is Token's. A file that cannot be used leaves the token that was read
 // before.
 func (t *tokenFile) GetRequestMetadata(ctx context.Context, uri ...string) (map[string]string, error) {
+	select {
+	case <-t.renew():
+	case <-ctx.Done(): // the call fails by itself
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.clock()-t.at >= tokenAge {
-		if err := t.load(); err != nil {
-			t.log.Debug("a new token cannot be used; the one read before stays in use", "error", err)
-		}
-	}
 	return t.token.GetRequestMetadata(ctx, uri...)
 }
 
 func (t *tokenFile) RequireTransportSecurity() bool { return true }
 
-// load reads the file. Nobody else may use t meanwhile.
-func (t *tokenFile) load() error {
-	t.at = t.clock()
+// renew begins to read the file, if it is time and nobody reads it. The returned channel is
+// closed once a call has waited enough for the newest reading.
+func (t *tokenFile) renew() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.reading || t.clock()-t.at < tokenAge {
+		return t.enough
+	}
+	enough := make(chan struct{})
+	t.reading, t.at, t.enough = true, t.clock(), enough
+	late := sync.OnceFunc(func() { close(enough) })
+	timer := time.AfterFunc(tokenWait, late)
+	go func() {
+		defer late()
+		defer timer.Stop()
+		token, err := t.read()
+		t.mu.Lock()
+		if t.reading = false; err == nil {
+			t.token = token
+		}
+		t.mu.Unlock()
+		if err != nil {
+			t.log.Debug("a new token cannot be used; the one read before stays in use", "error", err)
+		}
+	}()
+	return enough
+}
+
+func (t *tokenFile) read() (Token, error) {
 	b, err := files.Read(t.path, maxTokenFile)
 	if err != nil {
-		return err
+		return "", err
 	}
 	text := strings.TrimSpace(string(b))
 	if text == "" || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return fmt.Errorf("%s must have one token, of printable ASCII characters without blanks", t.path)
+		return "", fmt.Errorf("%s must have one token, of printable ASCII characters without blanks", t.path)
 	}
-	t.token = Token(text)
-	return nil
+	return Token(text), nil
 }

@@ -159,6 +159,10 @@ func TestFilesAreReplacedWhileAClientRuns(t *testing.T) {
 	write(t, token, []byte("two\n"))
 	called("with a token that was read a moment ago", "first", "one")
 	ahead.Add(int64(2 * time.Second))
+	_, err = c.ExistKey(soon(t, 30*time.Second), "k") // which has the file read, and waits for a moment
+	for deadline := time.Now().Add(20 * time.Second); err == nil && g.token.Load() != "Bearer two" && time.Now().Before(deadline); {
+		_, err = c.ExistKey(soon(t, 30*time.Second), "k")
+	}
 	called("with a new token", "first", "two")
 
 	g.turnTo(t, nextNode)

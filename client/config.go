@@ -59,8 +59,9 @@ type Config struct {
 	EtcdTLS                *tls.Config
 	EtcdUser, EtcdPassword string
 	// TokenFile names a file with a token for nodes with --roles-tokens, alone in it: it says
-	// who this client is. The file is read by New, and again by calls, once a second at most;
-	// while it has no token, the one read before stays in use. It needs TLS. Default: none.
+	// who this client is. The file is read by New, and again beside calls, once a second at most,
+	// for which they wait 100 ms at most; while it has no token, or cannot be read, the one read
+	// before stays in use. It needs TLS. Default: none.
 	TokenFile string
 	// Token is in place of TokenFile, and fixed. Default: none.
 	Token string

@@ -35,7 +35,8 @@ var healthy = map[string]string{
 	`understudy_lag_seconds{job="kv",instance="b"}`: "0x40", `understudy_commit_age_seconds{job="kv",instance="b"}`: "1x40",
 	`understudy_digest_mismatches_total{job="kv",instance="b"}`: "0x40", `understudy_lease_differences_total{job="kv",instance="b"}`: "0x40",
 	`understudy_clients_held{job="kv",instance="a"}`: "0x40", `understudy_settings_differ{job="kv",instance="b"}`: "0x40",
-	`understudy_etcd_db_bytes{job="kv",instance="a"}`: "79x40", `understudy_etcd_quota_bytes{job="kv",instance="a"}`: "100x40",
+	`understudy_certificate_expiry_timestamp_seconds{job="kv",instance="a",kind="node"}`: "1300000x40",
+	`understudy_etcd_db_bytes{job="kv",instance="a"}`:                                    "79x40", `understudy_etcd_quota_bytes{job="kv",instance="a"}`: "100x40",
 	`understudy_commits_refused_total{job="kv",instance="a",reason="no_space"}`: "0x40",
 	`understudy_takeover_paused{job="kv",instance="a"}`:                         "0x40", `understudy_takeover_paused{job="kv",instance="b"}`: "0x40",
 }
@@ -65,6 +66,8 @@ var firing = []struct{ alert, series, values string }{
 	{"EtcdNearQuota", `understudy_commits_refused_total{job="kv",instance="a",reason="no_space"}`, "0x5 3x35"},
 	{"TakeoverPaused", `understudy_takeover_paused{job="kv",instance="b"}`, "0x5 1x35"},
 	{"SettingsDiffer", `understudy_settings_differ{job="kv",instance="b"}`, "0x5 2x35"},
+	{"CertificateExpires", `understudy_certificate_expiry_timestamp_seconds{job="kv",instance="a",kind="node"}`, "1209000x40"},
+	{"CertificateExpires", `understudy_certificate_expiry_timestamp_seconds{job="kv",instance="a",kind="node"}`, "1300000x5 5x35"},
 }
 
 type alertRule struct {

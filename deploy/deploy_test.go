@@ -208,7 +208,7 @@ func TestAlerts(t *testing.T) {
 			}
 		}
 	}
-	const want = 15
+	const want = 16
 	if len(names) != want {
 		t.Errorf("got %d alerts, want %d", len(names), want)
 	}

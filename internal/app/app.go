@@ -111,9 +111,6 @@ func New(cfg config.Config, version string, log zerolog.Logger) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err = a.loadCertificates(log); err != nil {
-		return nil, err
-	}
 	if a.quotas, err = initialQuotas(cfg.Tenants); err != nil {
 		return nil, err
 	}
@@ -144,6 +141,9 @@ func (a *App) open(files int, log zerolog.Logger) (err error) {
 		return err
 	}
 	a.log = log.With().Str("node", a.cfg.Node.ID).Logger()
+	if err = a.loadCertificates(); err != nil {
+		return err
+	}
 	if cfg.HA.Embedded() {
 		a.etcdClientConns, a.etcdMemberConns, files = newEtcdBudgets(files, cfg.Peers.Share, cfg.HA.Members(), a.log)
 	}
@@ -270,7 +270,9 @@ func (a *App) renewCerts(ctx context.Context) (end func()) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // servers outlive the node
 	var g errgroup.Group
 	g.Go(func() error { return a.certs.Run(ctx) })
-	g.Go(func() error { return a.etcdCerts.Run(ctx) })
+	if a.etcdCerts != a.certs {
+		g.Go(func() error { return a.etcdCerts.Run(ctx) })
+	}
 	return func() {
 		stop()
 		_ = g.Wait() // the end of the context

@@ -95,12 +95,6 @@ func refusalOf(err error) string {
 // second etcd beside the one of which this node was a member.
 func (a *App) checkPlace(ctx context.Context, m etcdserver.Member, secrecy etcdserver.TLS) error {
 	founds := len(a.cfg.HA.Join) == 0
-	if secrecy.Cert != "" { // else it would get a vote, and no other member could call it
-		host, _, _ := net.SplitHostPort(m.PeerAddr)
-		if err := a.certs.GoodFor(host); err != nil {
-			return fmt.Errorf("--tls-cert: %w: the other members of etcd call this node there; issue a certificate with that name, or correct --advertise-address or --etcd-peer-listen", err)
-		}
-	}
 	if !founds && !slices.ContainsFunc(a.cfg.HA.Join, func(address string) bool { return address != a.cfg.Node.AdvertiseAddress }) {
 		return fmt.Errorf("--join names this node alone (%s): name the others", a.cfg.Node.AdvertiseAddress)
 	}

@@ -241,7 +241,7 @@ func TestAMemberThatRunsStays(t *testing.T) {
 	files := nodeFiles(t, newAuthority(t))
 	a := run(t, secure(machine(t, "a"), files))
 	a.serves()
-	secrecy := etcdserver.TLS{CA: files.CA, Cert: files.Cert, Key: files.Key}
+	secrecy := etcdserver.TLS{CA: files.CA, Cert: files.Cert, Key: files.Key, InUse: a.certs.InUse}
 	m := etcdserver.Member{Name: "b", PeerAddr: machine(t, "b").HA.EtcdPeerListen}
 	url := etcdserver.PeerURL(m.PeerAddr, secrecy)
 	var added *pb.AddMemberResponse

@@ -2,12 +2,13 @@ package app
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
+	"time"
 
-	"github.com/rs/zerolog"
 	"google.golang.org/grpc/credentials"
 
 	"github.com/understudy-store/understudy/errs"
@@ -20,24 +21,80 @@ import (
 )
 
 // loadCertificates reads the files, of tokens too, that the settings name.
-func (a *App) loadCertificates(log zerolog.Logger) (err error) {
-	logger := zslog.New(log.With().Str("part", "certificates").Logger())
+func (a *App) loadCertificates() (err error) {
+	logger := zslog.New(a.log.With().Str("part", "certificates").Logger())
 	if a.cfg.Security.TLS() {
-		if a.certs, err = certs.Load(a.cfg.Security.Node(), logger); err != nil {
+		if a.certs, err = certs.Load(a.cfg.Security.Node(), logger); err == nil {
+			err = a.demandOfOwn()
+		}
+		if err != nil {
 			return fmt.Errorf("--tls-cert, --tls-key, --tls-ca: %w", err)
 		}
 	}
 	if a.cfg.Security.Roles {
-		if a.callers, err = access.New(a.cfg.Security.Tokens, log); err != nil {
+		if a.callers, err = access.New(a.cfg.Security.Tokens, a.log); err != nil {
 			return fmt.Errorf("--roles-tokens: %w", err)
 		}
 	}
-	if files := a.cfg.Etcd(); files.Given() {
+	switch files := a.cfg.Etcd(); {
+	case files.Given() && files == a.cfg.Security.Node():
+		a.etcdCerts = a.certs
+	case files.Given():
 		if a.etcdCerts, err = certs.Load(files, logger); err != nil {
 			return fmt.Errorf("--etcd-ca, --etcd-cert, --etcd-key: %w", err)
 		}
 	}
 	return nil
+}
+
+// demandOfOwn refuses a certificate with which no other node or client would reach this one, now
+// and when the files are read again. Nobody but its callers knows by which name a lone node is
+// called, nor whether --tls-ca is for more than its callers: there, a new certificate only has to
+// be as good as the first one.
+func (a *App) demandOfOwn() error {
+	demanded := []certs.Need{certs.InTime()}
+	for _, n := range a.needs() {
+		err := a.certs.Lacks(n)
+		if err != nil && a.cfg.HA.Enabled {
+			return err
+		}
+		if err == nil {
+			demanded = append(demanded, n)
+		}
+	}
+	a.certs.Demand(demanded...)
+	return nil
+}
+
+// needs are what others look for in this node's certificate.
+func (a *App) needs() []certs.Need {
+	uses := []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	if a.cfg.HA.Enabled {
+		uses = append(uses, x509.ExtKeyUsageClientAuth) // this node calls others
+	}
+	list := []certs.Need{certs.InTime(), certs.OfAuthorities(uses...)}
+	if !a.cfg.HA.Witness { // nobody calls a witness but its member of etcd
+		host, _, _ := net.SplitHostPort(a.cfg.Node.AdvertiseAddress)
+		list = append(list, certs.ForHost(host, "--advertise-address"))
+	}
+	if a.cfg.HA.Members() { // else it would get a vote, and no other member could call it
+		host, _, _ := net.SplitHostPort(a.cfg.PeerAddress())
+		list = append(list, certs.ForHost(host, "--advertise-address or --etcd-peer-listen"))
+	}
+	return list
+}
+
+// expiries returns when the certificates in use expire, by kind. One that is for etcd as well is of
+// the kind node alone.
+func (a *App) expiries() map[string]time.Time {
+	by := make(map[string]time.Time)
+	if at := a.certs.Until(); !at.IsZero() {
+		by["node"] = at
+	}
+	if at := a.etcdCerts.Until(); !at.IsZero() && a.etcdCerts != a.certs {
+		by["etcd"] = at
+	}
+	return by
 }
 
 // credentials are those of the gRPC port; nil for plain text.
@@ -66,6 +123,9 @@ func (a *App) httpTLS() *tls.Config {
 func (a *App) etcdServerTLS() (etcdserver.TLS, error) {
 	files := a.cfg.Security.Node()
 	secrecy := etcdserver.TLS{CA: files.CA, Cert: files.Cert, Key: files.Key}
+	if a.certs != nil {
+		secrecy.InUse = a.certs.InUse
+	}
 	if a.callers == nil {
 		return secrecy, nil
 	}

@@ -19,7 +19,7 @@ func (a *App) newMetrics(etcd *etcdConn) *metrics.Metrics {
 	src := metrics.Sources{
 		Clock: a.clock, Status: a.node.promoteStatus, Store: a.node.Store, Gate: a.gate,
 		Calls: a.counters.service, Renewals: a.counters.leases, Evictions: a.counters.eviction,
-		FileCapacity: uint64(a.cfg.Storage.QuotaBytes),
+		FileCapacity: uint64(a.cfg.Storage.QuotaBytes), Certificates: a.expiries,
 	}
 	refused := &a.connections.refused
 	src.RefusedConnections = func() (ofPeers, ofIdentities uint64) { return refused.ofPeers.Load(), refused.ofIdentities.Load() }

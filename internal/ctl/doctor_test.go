@@ -338,3 +338,33 @@ func TestFiguresOfANode(t *testing.T) {
 		}
 	}
 }
+
+// A certificate that expires soon is warned of, from 14 days before on, as the node shows it.
+func TestCertificatesThatExpire(t *testing.T) {
+	const name, day = `understudy_certificate_expiry_timestamp_seconds{kind="%s"}`, 24 * time.Hour
+	now := time.Date(2027, 3, 4, 5, 6, 7, 0, time.UTC)
+	n := &node{id: "b"}
+	for _, c := range []struct {
+		kind          string
+		left          time.Duration
+		verdict, text string
+	}{
+		{"node", 15 * day, fine, "b (--tls-cert) is valid until 2027-03-19T05:06:07Z"},
+		{"node", 13*day + day/2, warns, "b (--tls-cert) expires in 13.5 days, at 2027-03-17T17:06:07Z"},
+		{"etcd", 1 * day, warns, "b (--etcd-cert) expires in 1.0 days"},
+		{"node", -1 * day, bad, "b (--tls-cert) has expired, at 2027-03-03"},
+	} {
+		d := &diagnosis{}
+		d.checkCertificates(n, scrape{fmt.Sprintf(name, c.kind): float64(now.Add(c.left).Unix())}, now)
+		if len(d.Findings) != 1 {
+			t.Fatalf("%s in %v: got %+v, want one finding", c.kind, c.left, d.Findings)
+		}
+		if x := d.Findings[0]; x.Check != "certificates" || x.Verdict != c.verdict || !strings.Contains(x.Text, c.text) || (x.Verdict == fine) != (x.Help == "") {
+			t.Errorf("%s in %v: got %+v, want %s: %s", c.kind, c.left, x, c.verdict, c.text)
+		}
+	}
+	d := &diagnosis{}
+	if d.checkCertificates(n, scrape{}, now); len(d.Findings) > 0 {
+		t.Errorf("without TLS: got %+v, want nothing", d.Findings)
+	}
+}

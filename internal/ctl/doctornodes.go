@@ -12,6 +12,7 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/internal/cli"
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/rpc/rpcerr"
 )
 
@@ -139,7 +140,11 @@ func (d *diagnosis) checkNode(n *node, figures scrape, failure error) {
 	if n.status == nil || n.status.GetNode().GetHttpAddress() == "" {
 		return
 	}
-	if d.addHTTP(n, failure); failure != nil || n.status.GetJournal() == nil {
+	if d.addHTTP(n, failure); failure != nil {
+		return
+	}
+	d.checkCertificates(n, figures, clock.Wall())
+	if n.status.GetJournal() == nil {
 		return
 	}
 	switch differ := figures.sum("understudy_settings_differ"); {
@@ -162,6 +167,30 @@ func (d *diagnosis) checkNode(n *node, figures scrape, failure error) {
 			"the journal goes on from no file of %s", n.id)
 	}
 	d.checkInterruptions(n.id, figures)
+}
+
+// expiresSoon is how long before its end a certificate is warned of, as by the alert.
+const expiresSoon = 14 * 24 * time.Hour
+
+// checkCertificates looks when the certificates of a node expire, by the wall clock of this machine.
+func (d *diagnosis) checkCertificates(n *node, figures scrape, now time.Time) {
+	for _, of := range []struct{ kind, flag string }{{"node", "--tls-cert"}, {"etcd", "--etcd-cert"}} {
+		seconds, ok := figures[fmt.Sprintf("understudy_certificate_expiry_timestamp_seconds{kind=%q}", of.kind)]
+		if !ok {
+			continue
+		}
+		expires := time.Unix(int64(seconds), 0).UTC()
+		help := "write a new one over its " + of.flag + " and the key of that, the key first: no restart is needed"
+		text := fmt.Sprintf("that of %s (%s)", n.id, of.flag)
+		switch left := expires.Sub(now); {
+		case left <= 0:
+			d.add("certificates", bad, help, "%s has expired, at %s", text, expires.Format(time.RFC3339))
+		case left < expiresSoon:
+			d.add("certificates", warns, help, "%s expires in %.1f days, at %s", text, left.Hours()/24, expires.Format(time.RFC3339))
+		default:
+			d.add("certificates", fine, "", "%s is valid until %s", text, expires.Format(time.RFC3339))
+		}
+	}
 }
 
 // checkMemory looks at the memory that hosts lend.

@@ -21,8 +21,15 @@ const (
 	titleEviction = "Eviction"
 	titleTenants  = "Tenants"
 	titleEtcd     = "etcd"
+	titleCerts    = "Certificates"
 	titleCalls    = "Clients and calls"
 	titleEachCall = "Each call"
+)
+
+// The metric of certificates, which witnesses have, too.
+const (
+	certificateName = "understudy_certificate_expiry_timestamp_seconds"
+	certificateHelp = "When the certificate in use expires, in seconds since 1970 UTC, by kind: node (--tls-cert), etcd (--etcd-cert)."
 )
 
 // figures sends everything that is read at a scrape and known.
@@ -48,6 +55,9 @@ func (s *scrape) figures(to func(title string) sink) {
 	}
 	if s.etcdBytes > 0 {
 		s.etcd(to(titleEtcd))
+	}
+	for kind, expires := range s.certificates {
+		gaugeBy(to(titleCerts), certificateName, "kind", kind, certificateHelp, expires.Unix())
 	}
 	s.callCounts(to(titleCalls))
 	for _, op := range service.Ops() {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"regexp"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -49,6 +50,9 @@ type Sources struct {
 	// RefusedConnections returns how many connections this node closed because their address,
 	// or the identity of their certificate, had too many, or all had; nil for none.
 	RefusedConnections func() (ofPeers, ofIdentities uint64)
+	// Certificates returns when each certificate that the node shows to others expires, by its
+	// kind; nil without TLS.
+	Certificates func() map[string]time.Time
 }
 
 // Metrics are the metrics of one node.

@@ -74,6 +74,7 @@ func newRig(t testing.TB) *rig {
 			return 3 << 20, 16 << 20
 		},
 	})
+	r.src.Certificates = func() map[string]time.Time { return map[string]time.Time{"node": time.Unix(1_800_000_000, 0)} }
 	r.src.SettingsDiffer = func() int { return r.differ }
 	calls.Reserved = r.Reserved
 	r.master = service.NewMaster(service.Master{

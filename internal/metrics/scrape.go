@@ -46,7 +46,8 @@ type scrape struct {
 	recent         tally // of the last minutes
 	settingsDiffer int
 
-	refusedPeers, refusedIdentities uint64 // connections
+	refusedPeers, refusedIdentities uint64               // connections
+	certificates                    map[string]time.Time // when they expire, by kind
 }
 
 // use is how much of the memory behind a segment's name is taken, in bytes.
@@ -68,6 +69,9 @@ func (m *Metrics) take() *scrape {
 	}
 	if m.src.RefusedConnections != nil {
 		s.refusedPeers, s.refusedIdentities = m.src.RefusedConnections()
+	}
+	if m.src.Certificates != nil {
+		s.certificates = m.src.Certificates()
 	}
 	if store := m.src.Store(); store != nil {
 		s.hasState, s.stats, s.leases, s.cutoffs = true, store.Stats(), store.LeaseCounts(), store.CutoffCounts()
@@ -107,6 +111,7 @@ func everything() *scrape {
 		tenants: map[string]tenant{"": {}}, tenantCounts: map[string]service.TenantCounts{"": {}},
 		calls: service.NewCounters(), renewals: new(leasesync.Counters), evictions: new(eviction.Counters),
 		hasState: true, segments: map[string]use{"": {}}, polled: polled{lagKnown: true, etcdBytes: 1, etcdQuota: 1},
+		certificates: map[string]time.Time{"": {}},
 	}
 }
 

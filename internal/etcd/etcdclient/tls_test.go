@@ -30,8 +30,12 @@ func TestAuthoritiesAreReadAgain(t *testing.T) {
 	}
 	files, right := issue()
 	_, wrong := issue()
+	own, err := certs.Load(files, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	server, err := etcdserver.Start(t.Context(), etcdserver.Settings{
-		DataDir: t.TempDir(), TLS: etcdserver.TLS{CA: files.CA, Cert: files.Cert, Key: files.Key},
+		DataDir: t.TempDir(), TLS: etcdserver.TLS{CA: files.CA, Cert: files.Cert, Key: files.Key, InUse: own.InUse},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -26,11 +26,7 @@ func CheckUnclaimed(ctx context.Context, peerAddr string, secrecy TLS, wait time
 		return l.Close()
 	}
 	if secrecy.Cert != "" {
-		config, err := secrecy.info().ServerConfig()
-		if err != nil {
-			return errors.Join(err, l.Close())
-		}
-		l = tls.NewListener(l, config)
+		l = tls.NewListener(l, secrecy.forServer())
 	}
 	calls := make(chan error, 1)
 	server := &http.Server{ReadHeaderTimeout: wait, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -2,6 +2,8 @@ package etcdserver
 
 import (
 	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -67,7 +69,7 @@ type Settings struct {
 	QuotaBytes int64
 
 	// TLS has the certificate for serving clients, and the CA that theirs must come from.
-	// The files are read at each connection. Default: plain text.
+	// Default: plain text.
 	TLS TLS
 
 	// Member is the place of the server among several. Default: it is a lone one.
@@ -87,7 +89,12 @@ type Settings struct {
 
 // TLS names files in PEM, and whose certificates are taken.
 type TLS struct {
-	CA, Cert, Key string
+	CA, Cert, Key string // which etcd reads itself for the calls to other members
+
+	// InUse returns the certificate to show to callers, and the authorities of theirs, nil
+	// to ask for none. It is asked at each connection, must not block, and needs to be there
+	// with Cert. Default: nil, for plain text.
+	InUse func() (*tls.Certificate, *x509.CertPool)
 
 	// Name is the only common name that clients may have. Default: any.
 	Name string
@@ -114,6 +121,9 @@ func (s Settings) validate() error {
 	}
 	if host, port, err := net.SplitHostPort(s.Member.PeerAddr); s.Member.Name != "" && (err != nil || host == "" || port == "0") {
 		faults = append(faults, fmt.Errorf("peer address %q: the other members need a host and a port", s.Member.PeerAddr))
+	}
+	if s.TLS.Cert != "" && s.TLS.InUse == nil {
+		faults = append(faults, errors.New("TLS: a certificate is given, and nothing that says which is in use"))
 	}
 	if s.QuotaBytes < 0 {
 		faults = append(faults, fmt.Errorf("quota of %d bytes is negative", s.QuotaBytes))

@@ -52,15 +52,11 @@ func (s *Server) listen() error {
 		return err
 	}
 	said := s.Logger.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
-	secrecy, err := s.TLS.forCallers(false, said)
-	if err != nil {
-		return err
-	}
 	l, err := listenAt(s.ClientAddr, s.Counted)
 	if err != nil {
 		return err
 	}
-	s.clients = &front{listener: l, socket: socket, secrecy: secrecy, log: said}
+	s.clients = &front{listener: l, socket: socket, secrecy: s.TLS.forCallers(false), log: said}
 	s.clients.ctx, s.clients.end = context.WithCancel(context.Background())
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	host, _, _ := net.SplitHostPort(s.ClientAddr)

@@ -3,12 +3,14 @@ package etcdserver_test
 import (
 	"bytes"
 	"crypto/tls"
+	"crypto/x509"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -129,6 +131,20 @@ func authority(t *testing.T) func(name string, hosts ...string) certs.Files {
 	}
 }
 
+// secured is TLS with files, which are read again for each connection, and the name that callers
+// need.
+func secured(t *testing.T, files certs.Files, name string) etcdserver.TLS {
+	t.Helper()
+	source, err := certs.Load(files, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return etcdserver.TLS{CA: files.CA, Cert: files.Cert, Key: files.Key, Name: name, InUse: func() (*tls.Certificate, *x509.CertPool) {
+		_, _ = source.Renew()
+		return source.InUse()
+	}}
+}
+
 // caller returns how somebody with a certificate talks over TLS, who takes any server's.
 func caller(t *testing.T, files certs.Files) *tls.Config {
 	t.Helper()
@@ -159,7 +175,7 @@ func TestWhoseConnectionsAreTaken(t *testing.T) {
 	log := new(lockedLog)
 	cfg := testConfig(t)
 	cfg.Logger = zerolog.New(log)
-	cfg.TLS = etcdserver.TLS{CA: files.CA, Cert: files.Cert, Key: files.Key, Name: "node"}
+	cfg.TLS = secured(t, files, "node")
 	cfg.Member = etcdserver.Member{Name: "a", PeerAddr: freeAddress(t), Founds: true}
 	s := start(t, cfg)
 	clients, members := strings.TrimPrefix(s.Endpoints()[0], "https://"), cfg.Member.PeerAddr
@@ -191,7 +207,7 @@ func TestWhoseConnectionsAreTaken(t *testing.T) {
 	}
 	more, err := os.ReadFile(foreign.CA)
 	if err == nil {
-		err = os.WriteFile(files.CA, append(both, more...), 0o600)
+		err = os.WriteFile(files.CA, slices.Concat(both, more), 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -205,43 +221,12 @@ func TestWhoseConnectionsAreTaken(t *testing.T) {
 	if !taken(t, clients, caller(t, foreign)) || !taken(t, members, caller(t, files)) {
 		t.Error("with a file that cannot be used, those who were taken before are refused")
 	}
-}
-
-// While files are half written, or do not fit, the last ones that could be used are.
-func TestFilesThatCannotBeUsed(t *testing.T) {
-	issue := authority(t)
-	files, next := issue("node", "127.0.0.1"), issue("next", "127.0.0.1")
-	good, secrecy, log := make(map[string][]byte), caller(t, files), new(lockedLog)
-	for _, name := range []string{files.Cert, files.Key, next.Key} {
-		b, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		good[name] = b
+	if err := os.WriteFile(files.CA, slices.Concat(both, more[:len(more)/2]), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	cfg := testConfig(t)
-	cfg.TLS, cfg.Logger = etcdserver.TLS{CA: files.CA, Cert: files.Cert, Key: files.Key}, zerolog.New(log)
-	cfg.Member = etcdserver.Member{Name: "a", PeerAddr: freeAddress(t), Founds: true}
-	s := start(t, cfg)
-	for what, f := range map[string]struct {
-		name string
-		b    []byte
-	}{
-		"half a key": {files.Key, good[files.Key][:100]}, "half a certificate": {files.Cert, good[files.Cert][:100]}, "another key": {files.Key, good[next.Key]},
-	} {
-		if err := os.WriteFile(f.name, f.b, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		for _, address := range []string{strings.TrimPrefix(s.Endpoints()[0], "https://"), cfg.Member.PeerAddr} {
-			if !taken(t, address, secrecy) {
-				t.Errorf("%s: a connection to %s is refused", what, address)
-			}
-		}
-		if err := os.WriteFile(f.name, good[f.name], 0o600); err != nil {
-			t.Fatal(err)
-		}
+	if !taken(t, clients, caller(t, foreign)) || !taken(t, members, caller(t, foreign)) {
+		t.Error("with a file that breaks off after an authority, those of the others are refused")
 	}
-	log.until(t, "cannot be used")
 }
 
 // A caller that says no more is answered.
@@ -264,7 +249,7 @@ func TestAnswerToOneThatSaysNoMore(t *testing.T) {
 func TestBothProtocolsOverTLS(t *testing.T) {
 	files := authority(t)("node", "127.0.0.1")
 	cfg := testConfig(t)
-	cfg.TLS = etcdserver.TLS{CA: files.CA, Cert: files.Cert, Key: files.Key}
+	cfg.TLS = secured(t, files, "")
 	s := start(t, cfg)
 	c, err := clientv3.New(clientv3.Config{Endpoints: s.Endpoints(), TLS: caller(t, files), Logger: zap.NewNop()})
 	if err != nil {
@@ -291,7 +276,7 @@ func TestBothProtocolsOverTLS(t *testing.T) {
 func TestCloseDoesNotWaitForSilentConnections(t *testing.T) {
 	files := authority(t)("node", "127.0.0.1")
 	cfg := testConfig(t)
-	cfg.TLS = etcdserver.TLS{CA: files.CA, Cert: files.Cert, Key: files.Key}
+	cfg.TLS = secured(t, files, "")
 	s := start(t, cfg)
 	address := strings.TrimPrefix(s.Endpoints()[0], "https://")
 	silent, err := net.Dial("tcp", address)

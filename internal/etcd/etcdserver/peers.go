@@ -32,15 +32,11 @@ type peerPort struct {
 }
 
 func (s *Server) listenForMembers(said zerolog.Logger) (*peerPort, error) {
-	secrecy, err := s.TLS.forCallers(true, said)
-	if err != nil {
-		return nil, err
-	}
 	l, err := listenAt(s.Member.PeerAddr, s.CountedMembers)
 	if err != nil {
 		return nil, err
 	}
-	return newPeerPort(l, secrecy, said), nil
+	return newPeerPort(l, s.TLS.forCallers(true), said), nil
 }
 
 func newPeerPort(l net.Listener, secrecy *tls.Config, said zerolog.Logger) *peerPort {

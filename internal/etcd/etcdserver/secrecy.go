@@ -8,34 +8,18 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync/atomic"
-
-	"github.com/rs/zerolog"
 )
 
-// forCallers returns how callers are talked to: nil for in plain text. The files are read again
-// for each, so that a new authority or certificate counts at once; while they cannot be used, as
-// half written ones, the last ones that could are. Behind TLS etcd tells gRPC from the rest by the
-// protocol: it serves the rest over HTTP/1.1 alone. Members must come from where their certificate
-// is for.
-func (t TLS) forCallers(members bool, log zerolog.Logger) (*tls.Config, error) {
+// forCallers returns how callers are talked to: nil for in plain text. Each is judged by what is
+// in use then, so that a new authority or certificate counts without a restart. Behind TLS etcd
+// tells gRPC from the rest by the protocol: it serves the rest over HTTP/1.1 alone. Members must
+// come from where their certificate is for.
+func (t TLS) forCallers(members bool) *tls.Config {
 	if t.Cert == "" {
-		return nil, nil //nolint:nilnil // plain text
+		return nil
 	}
-	first, err := t.forServer()
-	if err != nil {
-		return nil, err
-	}
-	var usable atomic.Pointer[tls.Config]
-	usable.Store(first)
 	return &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-		c, err := t.forServer()
-		if err == nil {
-			usable.Store(c)
-		} else {
-			log.Warn().Err(err).Msg("the files of TLS for etcd cannot be used; those read before stay in use")
-		}
-		c = usable.Load().Clone()
+		c := t.forServer()
 		if members || slices.Contains(hello.SupportedProtos, "http/1.1") {
 			c.NextProtos = []string{"http/1.1"}
 		}
@@ -48,22 +32,26 @@ func (t TLS) forCallers(members bool, log zerolog.Logger) (*tls.Config, error) {
 			}
 		}
 		return c, nil
-	}}, nil
+	}}
 }
 
-// forServer reads the files. That of authorities may be half written, which etcd takes for one
-// of none; and etcd would read certificate and key once more in each handshake.
-func (t TLS) forServer() (*tls.Config, error) {
-	c, err := t.info().ServerConfig()
-	if err != nil {
-		return nil, err
+// forServer returns how a server talks to a caller that comes now. Sessions are not resumed, as
+// that would judge by what was in use before.
+func (t TLS) forServer() *tls.Config {
+	own, callers := t.InUse()
+	c := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*own}, NextProtos: []string{"h2"}, SessionTicketsDisabled: true}
+	if callers != nil {
+		c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, callers
 	}
-	if c.ClientCAs != nil && c.ClientCAs.Equal(x509.NewCertPool()) {
-		return nil, fmt.Errorf("%s has no certificate in PEM", t.CA)
+	if t.Name != "" {
+		c.VerifyPeerCertificate = func(_ [][]byte, chains [][]*x509.Certificate) error {
+			if slices.ContainsFunc(chains, func(chain []*x509.Certificate) bool { return chain[0].Subject.CommonName == t.Name }) {
+				return nil
+			}
+			return fmt.Errorf("its certificate has another common name than %s", t.Name)
+		}
 	}
-	own, err := tls.LoadX509KeyPair(t.Cert, t.Key)
-	c.GetCertificate, c.Certificates = nil, []tls.Certificate{own}
-	return c, err
+	return c
 }
 
 // comesFrom refuses a certificate of hosts, none of which is the one that calls: who has

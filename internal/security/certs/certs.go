@@ -11,7 +11,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -22,7 +21,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/files"
 )
 
@@ -45,6 +43,7 @@ type Source struct {
 	files Files
 	log   *slog.Logger
 	now   atomic.Pointer[content]
+	needs atomic.Pointer[[]Need] // that what is read later must meet
 }
 
 // A content is the files at one time.
@@ -65,6 +64,7 @@ func Load(files Files, log *slog.Logger) (*Source, error) {
 	}
 	s := &Source{files: files, log: log}
 	s.now.Store(c)
+	s.Demand(InTime())
 	return s, nil
 }
 
@@ -83,13 +83,14 @@ func (s *Source) Run(ctx context.Context) error {
 		return err
 	}
 	return files.Reload(ctx, load, func(err error) {
-		s.log.Error("new certificates cannot be used; those read before stay in use", "error", err)
+		s.log.Warn("new certificates cannot be used; those read before stay in use", "error", err)
 	})
 }
 
 // Renew reads the files again, and reports whether their content has changed. With an error,
-// such as for a file that is half written, or a certificate that has expired, what was read
-// before stays in use. It may be called by several goroutines.
+// such as for a file that is half written, or a certificate that has expired or lacks what
+// Demand says, what was read before stays in use: all of it, as files that are replaced one after
+// the other are good together only. It may be called by several goroutines.
 func (s *Source) Renew() (changed bool, err error) {
 	c, err := read(s.files)
 	if err != nil || c.same(s.now.Load()) {
@@ -98,8 +99,8 @@ func (s *Source) Renew() (changed bool, err error) {
 	if err := c.parse(s.files); err != nil {
 		return false, err
 	}
-	if c.pair != nil && clock.Wall().After(c.pair.Leaf.NotAfter) {
-		return false, fmt.Errorf("%s has expired, at %s", s.files.Cert, c.until())
+	if err := c.lacks(s.files, *s.needs.Load()); err != nil {
+		return false, err
 	}
 	s.now.Store(c)
 	return true, nil
@@ -124,14 +125,6 @@ func read(from Files) (*content, error) {
 
 func (c *content) same(o *content) bool {
 	return bytes.Equal(c.ca, o.ca) && bytes.Equal(c.cert, o.cert) && bytes.Equal(c.key, o.key)
-}
-
-// whole reports whether a file does not break off within a block of PEM.
-func whole(text []byte) bool {
-	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
-		text = rest
-	}
-	return !bytes.Contains(text, []byte("-----BEGIN"))
 }
 
 func (c *content) parse(files Files) error {
@@ -195,12 +188,11 @@ func ClientID(c *x509.Certificate) (id uuid.UUID, err error) {
 	return id, nil
 }
 
-// GoodFor returns an error if the certificate does not have a host among its names.
-func (s *Source) GoodFor(host string) error {
-	if c := s.now.Load(); c.pair != nil && c.pair.Leaf != nil {
-		return c.pair.Leaf.VerifyHostname(host)
-	}
-	return nil
+// InUse returns the certificate in use, nil for none, and the authorities in use, nil for those
+// of the system. The caller must change neither.
+func (s *Source) InUse() (*tls.Certificate, *x509.CertPool) {
+	c := s.now.Load()
+	return c.pair, c.pool
 }
 
 // Server returns what a server presents, and what it demands of clients. Each new

@@ -154,19 +154,6 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// A certificate that has expired does not replace one that is good.
-func TestExpiredCertificateIsNotTaken(t *testing.T) {
-	ours := authority(t)
-	s, err := Load(ours.issue(t, "node", Subject{Name: "first"}), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ours.issue(t, "node", Subject{Name: "old", From: -2 * time.Hour, Until: -time.Hour})
-	if changed, err := s.Renew(); changed || err == nil || !strings.Contains(err.Error(), "has expired") || s.Name() != "first" {
-		t.Errorf("got %v, %v and %s; want that it has expired, and first", changed, err, s.Name())
-	}
-}
-
 func TestLoadRefuses(t *testing.T) {
 	ours := authority(t)
 	a, b := ours.issue(t, "a", Subject{}), ours.issue(t, "b", Subject{})
