@@ -11,8 +11,9 @@ build: ## the programs, or those of COMMANDS, into BIN: static, no paths of this
 test race lint:
 	.ci/run $@
 
-vuln: ## known vulnerabilities in what the programs call; asks vuln.go.dev, so it is no step of CI
-	$(TOOL) govulncheck ./cmd/... ./client/...
+VULNDB ?= https://vuln.go.dev
+vuln: ## known vulnerabilities in what the programs call; asks VULNDB (https:// or file://), so it is no step of CI
+	$(TOOL) govulncheck -db $(VULNDB) ./cmd/... ./client/...
 
 fmt:
 	$(TOOL) golangci-lint fmt

@@ -2,7 +2,7 @@ module github.com/understudy-store/understudy
 
 go 1.26.0
 
-toolchain go1.26.8
+toolchain go1.26.11
 
 require (
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0

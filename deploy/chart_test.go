@@ -286,13 +286,13 @@ func TestProgramsOfTheImageAreStatic(t *testing.T) {
 
 func TestContainerfileIsOfOurGo(t *testing.T) {
 	text := readFile(t, "Containerfile")
-	module := readFile(t, "../go.mod")
-	_, line, _ := strings.Cut(module, "\ngo ")
-	least, _, _ := strings.Cut(line, "\n")
 	_, image, _ := strings.Cut(text, "library/golang:")
-	version, _, _ := strings.Cut(image, "-")
-	if slices.Compare(strings.Split(version, "."), strings.Split(least, ".")) < 0 {
-		t.Errorf("the image builds with Go %s, and go.mod wants %s", version, least)
+	builds, _, _ := strings.Cut(image, "-")
+	for _, module := range []string{"../go.mod", "../tools/go.mod", "go.mod"} {
+		_, line, _ := strings.Cut(readFile(t, module), "\ntoolchain go")
+		if pinned, _, _ := strings.Cut(line, "\n"); builds == "" || builds != pinned {
+			t.Errorf("the image builds with Go %q, and %s names %q", builds, module, pinned)
+		}
 	}
 	for _, want := range []string{"CGO_ENABLED=0", "distroless/static", "USER 65532", "--chown=65532:65532 /data /var/lib/understudy"} {
 		if !strings.Contains(text, want) {

@@ -75,6 +75,26 @@ func TestUnitsAreOfSystemd(t *testing.T) {
 	}
 }
 
+// systemd-analyze security rates what a unit leaves open, from 0 to 10; its threshold is in
+// tenths. A node needs the network, its folder and the calls of @system-service.
+func TestUnitIsConfined(t *testing.T) {
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("no systemd-analyze (apt-get install systemd)")
+	}
+	if out, err := exec.CommandContext(t.Context(), analyze, "security", "--help").CombinedOutput(); err != nil || !strings.Contains(string(out), "--offline") {
+		t.Skipf("this systemd-analyze does not rate files: %v", err) // before systemd 250
+	}
+	unit := filepath.Join(t.TempDir(), "understudy@master.service")
+	if err := os.WriteFile(unit, []byte(readFile(t, "systemd/understudy@.service")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), analyze, "security", "--no-pager", "--offline=true", "--threshold=20", unit).CombinedOutput()
+	if err != nil {
+		t.Errorf("%v, want a rating of 2.0 at most:\n%s", err, out)
+	}
+}
+
 // systemd gives a unit up after five starts within ten seconds unless told otherwise, in spite
 // of Restart=always. A node whose certificates or token come later must start all the same.
 func TestUnitIsStartedWithoutLimit(t *testing.T) {

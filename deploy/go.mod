@@ -8,7 +8,7 @@ module github.com/understudy-store/understudy/deploy
 
 go 1.26.0
 
-toolchain go1.26.8
+toolchain go1.26.11
 
 require (
 	github.com/chromedp/cdproto v0.0.0-20250724212937-08a3db8b4327

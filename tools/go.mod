@@ -6,7 +6,7 @@ module github.com/understudy-store/understudy/tools
 
 go 1.26.7
 
-toolchain go1.26.8
+toolchain go1.26.11
 
 tool (
 	github.com/bufbuild/buf/cmd/buf
