@@ -60,6 +60,7 @@ func testControls() []testControl {
 		{"internal/etcd/etcdserver", "^TestWhoseConnectionsAreTaken$", "members-addresses"},
 		{"internal/app", "^TestLooksAreShared$", "status-looks"},
 		{"internal/app", "^TestViewerGivesNoOrder$", "viewer-orders"},
+		{"internal/app", "^TestUnreadBytesInTheSystem$", "socket-buffers"},
 		{"internal/rpc", "^TestSlowStreamsEnd$", "slow-streams"},
 		{"internal/httpapi", "^TestSilentConnectionsGiveWay$", "idle-http"},
 		{"internal/metrics", "^TestManyNamesOfSegments$", "metric-names"},
