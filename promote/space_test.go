@@ -184,7 +184,7 @@ func TestFullEtcdKeepsWhatNoNodeHasSaved(t *testing.T) {
 		t.Fatal(err)
 	}
 	var o *promote.Obstacle
-	waitFor(t, "the reason why no node serves", func() bool {
+	waitWithin(t, 30*time.Second, "the reason why no node serves", func() bool { // a control demands the failure within a minute
 		if !a.Status().Space.Alarm { // at first, and whenever a defragmentation has made room
 			etcd.FillQuota(t)
 		}
