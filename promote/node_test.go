@@ -42,6 +42,8 @@ type cluster struct {
 	t    *testing.T
 	etcd *etcdtest.Cluster
 
+	requests atomic.Uint64 // the last request id
+
 	mu    sync.Mutex
 	nodes map[string]*node // by address
 }
@@ -223,6 +225,9 @@ func (w *cluster) promotable(n *node) {
 // steady is for tests in which no node may be deposed, not even on a slow machine.
 func steady(c *promote.Config) { c.SessionTTL, c.FailoverAfter = 12*time.Second, 6*time.Second }
 
+// slack is steady for tests in which a session must end, which takes that much longer.
+func slack(c *promote.Config) { c.SessionTTL, c.FailoverAfter = 6*time.Second, 3*time.Second }
+
 // trio is pair with two standbys, b and c.
 func (w *cluster) trio(objects int) (a, b, c *node) {
 	w.t.Helper()
@@ -249,15 +254,20 @@ func (w *cluster) pair(objects int, change ...func(*promote.Config)) (a, b *node
 	return a, b
 }
 
-// answered repeats a call while this node is fenced, since on a slow machine commits may take
-// longer than the serve window.
+// answered repeats a call while this node is fenced, and one whose outcome is open, since on a
+// slow machine commits may take longer than the serve window. A repeat has the same request id.
 func (n *node) answered(call func(*service.Master) error) (err error) {
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		m, err := n.primary()
 		if err == nil {
 			err = call(m)
 		}
-		if kind := errs.KindOf(err); kind != errs.NotLeader && kind != errs.Unavailable || time.Now().After(deadline) {
+		switch errs.KindOf(err) {
+		case errs.NotLeader, errs.Unavailable, errs.Unresolved:
+		default:
+			return err
+		}
+		if time.Now().After(deadline) {
 			return err
 		}
 	}
@@ -278,6 +288,7 @@ func (n *node) put(keys ...string) {
 	ctx, end := n.net.t.Context(), service.UpdateRequest{Tenant: "default", Client: segment.ClientID{1}, Selector: metadata.SelectMemory}
 	for _, key := range keys {
 		n.reserve(key)
+		end.Request = n.net.requests.Add(1)
 		if err := n.answered(func(m *service.Master) error { return m.PutEnd(ctx, end, service.UpdateItem{Key: key}) }); err != nil {
 			n.net.t.Fatalf("put end of %s: %v", key, err)
 		}
@@ -287,13 +298,14 @@ func (n *node) put(keys ...string) {
 // reserve begins a put.
 func (n *node) reserve(key string) {
 	n.net.t.Helper()
-	if err := n.answered(func(*service.Master) error { return n.putStart(n.net.t.Context(), key) }); err != nil {
+	request := n.net.requests.Add(1)
+	if err := n.answered(func(*service.Master) error { return n.putStart(n.net.t.Context(), key, request) }); err != nil {
 		n.net.t.Fatalf("put start of %s: %v", key, err)
 	}
 }
 
-func (n *node) putStart(ctx context.Context, key string) error {
-	p := service.PutRequest{Tenant: "default", Client: segment.ClientID{1}, Config: service.PutConfig{Replicas: 1}}
+func (n *node) putStart(ctx context.Context, key string, request uint64) error {
+	p := service.PutRequest{Tenant: "default", Client: segment.ClientID{1}, Request: request, Config: service.PutConfig{Replicas: 1}}
 	item := service.PutItem{Key: key, Size: 100}
 	if strings.HasPrefix(key, "grouped") {
 		item.Group = "g"
@@ -315,7 +327,7 @@ func (n *node) get(key string) error {
 // equal waits until a follower has caught up with the primary, and compares digests.
 func (w *cluster) equal(primary, follower *node) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
 	defer cancel()
 	seq, want, err := primary.Digest(ctx, 0)
 	if err != nil {
@@ -344,10 +356,10 @@ func TestTakeoverKeepsTheCache(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
-	a := w.start("a")
+	a := w.start("a", slack)
 	w.serving(a).mount()
 	a.put(keys("k", 50)...)
-	b := w.start("b") // late: loads a snapshot
+	b := w.start("b", slack) // late: loads a snapshot
 	w.promotable(b)
 	a.put(keys("l", 50)...)
 	w.equal(a, b)

@@ -25,10 +25,10 @@ func rolledBack(t *testing.T, bDir string, primaries ...string) (w *cluster, b *
 	etcd := etcdtest.Start(t)
 	w = newCluster(t, etcd)
 	dir := t.TempDir()
-	a := w.start("a", stateIn(dir, 100*time.Millisecond))
+	a := w.start("a", slack, stateIn(dir, 100*time.Millisecond))
 	w.serving(a).mount()
 	a.put(keys("k", 5)...)
-	b = w.start("b", stateIn(bDir, time.Hour))
+	b = w.start("b", slack, stateIn(bDir, time.Hour))
 	w.promotable(b)
 	w.know(a, b)
 	w.saved(a)
@@ -52,7 +52,7 @@ func rolledBack(t *testing.T, bDir string, primaries ...string) (w *cluster, b *
 	// The backup may be from before b was there.
 	do(t, etcd, clientv3.OpDelete(layout.CompleteNode("b")))
 	do(t, etcd, clientv3.OpDelete(layout.Node("b")))
-	return w, b, func() *node { return w.start("a", stateIn(dir, 100*time.Millisecond)) }
+	return w, b, func() *node { return w.start("a", slack, stateIn(dir, 100*time.Millisecond)) }
 }
 
 // handsOverTo makes another node the primary, if it is not that already.
@@ -427,16 +427,16 @@ func TestTermsOfALostBranchAreNotUsedAgain(t *testing.T) {
 			etcd := etcdtest.Start(t)
 			w := newCluster(t, etcd)
 			aDir, bDir := t.TempDir(), t.TempDir()
-			a := w.start("a", stateIn(aDir, 100*time.Millisecond))
+			a := w.start("a", slack, stateIn(aDir, 100*time.Millisecond))
 			w.serving(a).mount()
 			a.put("k")
 			w.saved(a)
 			aDir = copied(t, aDir) // it knows of no other node
-			b := w.start("b", stateIn(bDir, time.Hour))
+			b := w.start("b", slack, stateIn(bDir, time.Hour))
 			w.promotable(b)
 			b.end()
 			restore := etcd.Backup()
-			b = w.start("b", stateIn(bDir, time.Hour))
+			b = w.start("b", slack, stateIn(bDir, time.Hour))
 			w.promotable(b)
 			a.handsOverTo(b)
 			b.handsOverTo(a)
@@ -450,13 +450,13 @@ func TestTermsOfALostBranchAreNotUsedAgain(t *testing.T) {
 			do(t, etcd, clientv3.OpDelete(layout.CompleteNode("b")))
 			do(t, etcd, clientv3.OpDelete(layout.Node("b")))
 
-			a = w.start("a", stateIn(aDir, time.Hour))
+			a = w.start("a", slack, stateIn(aDir, time.Hour))
 			w.serving(a).has("k")
 			if term := a.Status().Leader.Term; term > lost {
 				t.Fatalf("a serves in term %d, want one up to %d", term, lost)
 			}
-			b = w.start("b", stateIn(bDir, time.Hour))
-			c := w.start("c")
+			b = w.start("b", slack, stateIn(bDir, time.Hour))
+			c := w.start("c", slack)
 			w.promotable(b)
 			w.promotable(c)
 			w.know(a, b, c)

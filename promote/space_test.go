@@ -136,7 +136,7 @@ func (w *cluster) putsAgain(nodes ...*node) {
 	waitFor(w.t, "a put that succeeds", func() bool {
 		ctx, cancel := context.WithTimeout(w.t.Context(), time.Second)
 		defer cancel()
-		return slices.ContainsFunc(nodes, func(n *node) bool { return n.putStart(ctx, "after") == nil })
+		return slices.ContainsFunc(nodes, func(n *node) bool { return n.putStart(ctx, "after", 0) == nil })
 	})
 }
 
@@ -184,7 +184,7 @@ func TestFullEtcdKeepsWhatNoNodeHasSaved(t *testing.T) {
 		t.Fatal(err)
 	}
 	var o *promote.Obstacle
-	waitFor(t, "the reason why no node serves", func() bool {
+	waitWithin(t, 30*time.Second, "the reason why no node serves", func() bool { // a control demands the failure within a minute
 		if !a.Status().Space.Alarm { // at first, and whenever a defragmentation has made room
 			etcd.FillQuota(t)
 		}
@@ -221,7 +221,7 @@ func TestChangesStopBeforeEtcdIsFull(t *testing.T) {
 			}
 			etcd.FillTo(t, 31e6)
 			var err error
-			waitFor(t, "a put that is refused", func() bool { err = a.putStart(t.Context(), fmt.Sprint("k", time.Now())); return err != nil })
+			waitFor(t, "a put that is refused", func() bool { err = a.putStart(t.Context(), fmt.Sprint("k", time.Now()), 0); return err != nil })
 			if errs.KindOf(err) != errs.Unavailable || !strings.Contains(err.Error(), "90 %") {
 				t.Errorf("a put: %v, want Unavailable for an etcd that is nearly full", err)
 			}

@@ -63,6 +63,7 @@ type Term struct {
 
 	failing       atomic.Pointer[error]         // error of the last attempt to commit; nil if it succeeded
 	interruptions atomic.Pointer[Interruptions] // nil for none; watchRight stores it
+	counted       chan struct{}                 // has a value after an interruption was counted
 	held          bool                          // changes are refused, since etcd is nearly full; for keepPace alone
 
 	flushed bool // every lease is in the journal, and no call is answered any more; for leave alone
@@ -184,7 +185,7 @@ func (t *Term) tried(err error) {
 
 func (n *Node) newTerm(c *candidate) *Term {
 	t := &Term{
-		Number: c.leader.Term, Store: c.store, node: n, leader: c.leader, session: c.session, right: c.right, pace: c.pace, log: c.log, histories: c.histories,
+		counted: make(chan struct{}, 1), Number: c.leader.Term, Store: c.store, node: n, leader: c.leader, session: c.session, right: c.right, pace: c.pace, log: c.log, histories: c.histories,
 		before: c.before, learned: c.learned, last: c.last, why: c.why, empty: c.empty, noWriters: c.noWriters, founded: c.founded,
 		MayLack: c.empty || c.before.ForkOwed,
 	}

@@ -43,7 +43,7 @@ type Interruptions struct {
 	Longest int64 `json:"longest_interruption_ms,omitempty"`
 }
 
-// interrupted counts an interruption. Only watchRight calls it; record writes it.
+// interrupted counts an interruption. Only watchRight calls it; recordInterruptions writes it.
 func (t *Term) interrupted(lasted time.Duration) {
 	var i Interruptions
 	if before := t.interruptions.Load(); before != nil {
@@ -51,6 +51,10 @@ func (t *Term) interrupted(lasted time.Duration) {
 	}
 	i.Count, i.Total, i.Longest = i.Count+1, i.Total+lasted.Milliseconds(), max(i.Longest, lasted.Milliseconds())
 	t.interruptions.Store(&i)
+	select {
+	case t.counted <- struct{}{}:
+	default: // what is to be written already has this one, too
+	}
 }
 
 // keptTerms is how many records of terms are kept.
@@ -132,17 +136,27 @@ func (t *Term) record(ctx context.Context) error {
 	t.recorded = t.beginning()
 	_ = t.node.writeTerm(ctx, t.recorded)
 	t.node.trimTerms(ctx)
+	return t.recordInterruptions(ctx, t.node.writeTerm)
+}
+
+// recordInterruptions writes each interruption at once, as other nodes show what they saw of it
+// by the record, until the context ends. What cannot be written is tried again each second.
+func (t *Term) recordInterruptions(ctx context.Context, write func(context.Context, TermRecord) error) error {
 	for {
-		if err := clock.Sleep(ctx, paceEvery); err != nil {
-			return err
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-t.counted:
 		}
-		if i := t.interruptions.Load(); i != nil && i.Count > t.recorded.Count {
-			r := t.recorded
-			r.Interruptions = *i
-			if t.node.writeTerm(ctx, r) == nil { // else it is written a second later
-				t.recorded = r
+		r := t.recorded
+		r.Interruptions = *t.interruptions.Load()
+		for write(ctx, r) != nil {
+			if err := clock.Sleep(ctx, paceEvery); err != nil {
+				return err
 			}
+			r.Interruptions = *t.interruptions.Load()
 		}
+		t.recorded = r
 	}
 }
 

@@ -123,8 +123,13 @@ func TestEmptyBesideAFileThatIsNotCompared(t *testing.T) {
 		c.Client, c.SessionTTL = journal.client(t, w.etcd.Endpoints()), 10*time.Second
 	})
 	a := w.start("a", patient)
-	waitFor(t, "b to be registered", func() bool { nodes, err := a.Nodes(t.Context()); return err == nil && isListed(nodes, "b") })
-	a.serveNot(4 * time.Second)
+	waitFor(t, "a to wait for b, which runs", func() bool {
+		if a.serves() {
+			t.Fatal("a began empty though b came back")
+		}
+		o := a.Status().Obstacle
+		return o != nil && o.Cause == promote.AwaitsComplete && strings.Contains(o.Reason, "which runs, but it has not compared its state file")
+	})
 	journal.heal()
 	if w.serving(a, b) != b {
 		t.Fatal("a began empty though b came back")

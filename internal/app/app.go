@@ -186,7 +186,7 @@ func (a *App) openForCalls() (err error) {
 }
 
 func listen(address, host, port string) (net.Listener, error) {
-	l, err := net.Listen("tcp", address)
+	l, err := listenTCP(address)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, fmt.Errorf("%s is taken by another program: stop it, or choose another port with %s (0 takes a free one)", address, port)

@@ -183,7 +183,7 @@ func (m *member) waits(what string) {
 		}
 		return resp.StatusCode, string(b)
 	}
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for code, text := ask("/readyz"); !strings.Contains(text, what); code, text = ask("/readyz") {
 		if code != http.StatusServiceUnavailable || time.Now().After(deadline) {
 			m.t.Fatalf("/readyz: got %d %s, want 503 and %q", code, text, what)
@@ -197,7 +197,7 @@ func (m *member) waits(what string) {
 // says waits until a node has logged something.
 func (m *member) says(text string) {
 	m.t.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(time.Minute)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for !strings.Contains(m.log.String(), text) {

@@ -94,7 +94,7 @@ func (m *member) end() {
 		if m.ended <- nil; err != nil {
 			m.t.Errorf("node %s ended: got %v, want no error", m.cfg.Node.ID, err)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		m.t.Errorf("node %s does not end", m.cfg.Node.ID)
 	}
 }
@@ -102,7 +102,7 @@ func (m *member) end() {
 // until waits until a node's status is as wanted.
 func (m *member) until(what string, cond func(*pb.StatusResponse) bool) *pb.StatusResponse {
 	m.t.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(time.Minute)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {

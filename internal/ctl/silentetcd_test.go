@@ -68,8 +68,8 @@ func TestSilentEtcdThatDemandsAUser(t *testing.T) {
 			<-taken
 			begun = time.Now()
 			b.Interrupt().Want(t, cli.StatusFailed, "interrupted")
-			if took := time.Since(begun); took > 2*time.Second {
-				t.Errorf("it ended %v after it was interrupted, want 2 s at most", took)
+			if took := time.Since(begun); took > 4*time.Second { // it would try for 5 s
+				t.Errorf("it ended %v after it was interrupted, want 4 s at most", took)
 			}
 		})
 	}

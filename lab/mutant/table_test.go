@@ -64,6 +64,7 @@ func testControls() []testControl {
 		{"internal/app", "^TestLooksAreShared$", "status-looks"},
 		{"internal/app", "^TestQuarantineEndsWithoutHA$", "lone-quarantine"},
 		{"internal/app", "^TestViewerGivesNoOrder$", "viewer-orders"},
+		{"internal/app", "^TestUnreadBytesInTheSystem$", "socket-buffers"},
 		{"internal/rpc", "^TestSlowStreamsEnd$", "slow-streams"},
 		{"internal/httpapi", "^TestSilentConnectionsGiveWay$", "idle-http"},
 		{"internal/metrics", "^TestManyNamesOfSegments$", "metric-names"},
