@@ -49,6 +49,9 @@ func bind[T any](field *T, kind, allowed string, parse func(string) (T, bool), f
 	return value{
 		Kind: kind, Allowed: allowed, String: func() string { return format(*field) },
 		set: func(text string) bool {
+			if kind == "port" || kind == "count" || kind == "size" || kind == "duration" {
+				text = decimal(text)
+			}
 			v, ok := parse(text)
 			if ok {
 				*field = v
@@ -56,6 +59,17 @@ func bind[T any](field *T, kind, allowed string, parse func(string) (T, bool), f
 			return ok
 		},
 	}
+}
+
+// decimal writes a hexadecimal number such as 0x10, which gflags reads, as a decimal one. Other
+// texts stay.
+func decimal(text string) string {
+	if digits, hex := strings.CutPrefix(strings.ToLower(text), "0x"); hex {
+		if n, err := strconv.ParseUint(digits, 16, 64); err == nil {
+			return strconv.FormatUint(n, 10)
+		}
+	}
+	return text
 }
 
 // checked parses what can be parsed and passes the check.
@@ -139,7 +153,7 @@ func sizeUpTo(p *int64, high int64) value {
 	bounded := v.set
 	v.Allowed = fmt.Sprintf("bytes as a number or a size such as 64MiB; more than %s counts as that", formatSize(high))
 	v.set = func(s string) bool {
-		if n, err := strconv.ParseUint(s, 10, 64); err == nil && n > uint64(high) {
+		if n, err := strconv.ParseUint(decimal(s), 10, 64); err == nil && n > uint64(high) {
 			*p = high
 			return true
 		}
