@@ -197,7 +197,7 @@ func (a *attempt) status(name string, err error) error {
 	case errors.As(err, &refused) && refused.Code == coro.CodeException:
 		return status.Error(codes.Unavailable, err.Error()) // its outcome is open
 	case errors.As(err, &refused):
-		return status.Errorf(codes.Unimplemented, "%v: the master at %s does not speak Mooncake's generation %s", err, a.address, a.generation.Name)
+		return status.Errorf(codes.Unimplemented, "%v: the master at %s does not speak Mooncake's generation %s, or takes no such call over it (--mooncake-no-orders, --roles)", err, a.address, a.generation.Name)
 	case errors.As(err, &unreadable):
 		return status.Errorf(codes.DataLoss, "%v; is the master at %s of Mooncake's generation %s?", err, a.address, a.generation.Name)
 	case a.Err() != nil:
