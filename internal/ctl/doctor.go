@@ -92,6 +92,7 @@ func (d *diagnosis) add(check, verdict, help, format string, args ...any) {
 
 func (f *Flags) diagnose(ctx context.Context, all nodes) *diagnosis {
 	d := &diagnosis{ClusterID: f.clusterID, Serves: all.primary() != nil}
+	all.tryAdvertised(ctx, f.clusterID)
 	d.checkNodes(all)
 	if len(all.answering()) == 0 {
 		return d

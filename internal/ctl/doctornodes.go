@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
@@ -18,11 +19,12 @@ import (
 // checkNodes checks the nodes against one another, and the warnings that they report.
 func (d *diagnosis) checkNodes(all nodes) {
 	answer := len(all.answering())
-	if answer == len(all) {
-		d.add("nodes", fine, "", "%d of %d answer", answer, len(all))
+	if !slices.ContainsFunc(all, func(n *node) bool { return n.status == nil || n.away != nil }) {
+		d.add("nodes", fine, "", "%d of %d answer at the addresses that they advertise", answer, len(all))
 	}
 	for _, n := range all {
 		d.checkSilence(n)
+		d.checkAdvertised(n)
 	}
 	s := statusOf(d.ClusterID, all)
 	for _, r := range all.rivalries() {
@@ -37,6 +39,8 @@ func (d *diagnosis) checkNodes(all nodes) {
 	}
 	switch {
 	case len(all.serving()) > 1: // reported above
+	case s.Leader != nil && all.primary().away != nil:
+		d.add("primary", bad, "see what is said of the nodes", "%s serves in term %d, but not at %s, where clients look for it", s.Leader.NodeID, s.Leader.Term, s.Leader.Address)
 	case s.Leader != nil:
 		d.add("primary", fine, "", "%s serves at %s in term %d", s.Leader.NodeID, s.Leader.Address, s.Leader.Term)
 	case len(s.Obstacles) > 0:
@@ -85,6 +89,32 @@ func (d *diagnosis) checkSilence(n *node) {
 	}
 	d.add("nodes", bad, "start it, or correct the address that it advertises (--advertise-address) or that you gave",
 		"%s does not answer: %s", named, cause)
+}
+
+// tryAdvertised calls the nodes that answered at another address than the one that they
+// advertise, at the latter: there clients and other nodes look for them.
+func (ns nodes) tryAdvertised(ctx context.Context, clusterID string) {
+	var wg sync.WaitGroup
+	for _, n := range ns.answering() {
+		if at := n.status.GetNode().GetRpcAddress(); at != n.address {
+			wg.Go(func() {
+				there := &node{id: n.id, address: at}
+				n.away = there.ask(ctx, n.as, clusterID)
+				there.close()
+			})
+		}
+	}
+	wg.Wait()
+}
+
+// checkAdvertised reports a node that is not reached at the address that it advertises.
+func (d *diagnosis) checkAdvertised(n *node) {
+	if n.away == nil {
+		return
+	}
+	at := n.status.GetNode().GetRpcAddress()
+	d.add("nodes", bad, "correct its --advertise-address, or run masterctl where clients run, if only this machine does not reach it",
+		"%s answers at %s, but not at %s, which it advertises to clients and other nodes: %s", n.id, n.address, at, rpcerr.Cause(at, n.away))
 }
 
 // checkVersions compares the versions of all nodes and witnesses.

@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"context"
+	"net"
 	"strings"
 	"syscall"
 	"testing"
@@ -34,6 +35,41 @@ func TestStatusWhileEtcdStandsStill(t *testing.T) {
 	if strings.Contains(o.Out, "no standby could take over") {
 		t.Errorf("it says what nobody knows:\n%s", o.Out)
 	}
+}
+
+// A node answers at the address that doctor was given, but not at the one that it advertises,
+// where clients look for it.
+func TestDoctorTriesAdvertisedAddresses(t *testing.T) {
+	at, dead := deadAddress(t), deadAddress(t)
+	_, port, err := net.SplitHostPort(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := lone(t, "a", "--rpc_port="+port, "--advertise-address="+dead)
+	var of func(check string) []finding
+	var o clitest.Outcome
+	clitest.Eventually(t, "it serves", func() bool {
+		var d diagnosis
+		d, of, o = diagnosed(t, "--address", at)
+		return d.Serves
+	})
+	for check, text := range map[string]string{
+		"nodes":   "a answers at " + at + ", but not at " + dead + ", which it advertises to clients and other nodes: connection refused",
+		"primary": "a serves in term 1, but not at " + dead + ", where clients look for it",
+	} {
+		if list := of(check); len(list) != 1 || list[0].Verdict != bad || list[0].Text != text || list[0].Help == "" {
+			t.Errorf("doctor says of %s: %+v, want %q", check, list, text)
+		}
+	}
+	if o.Status != cli.StatusFailed {
+		t.Errorf("doctor ends with %d, want %d", o.Status, cli.StatusFailed)
+	}
+	n.Kill()
+	at = lone(t, "a").RPC
+	clitest.Eventually(t, "one that advertises rightly serves", func() bool {
+		d, of, _ := diagnosed(t, "--address", at)
+		return d.Serves && len(of("nodes")) == 1 && of("nodes")[0].Text == "1 of 1 answer at the addresses that they advertise"
+	})
 }
 
 // Two masters of one cluster id, each with an etcd of its own, both serve, with journals
