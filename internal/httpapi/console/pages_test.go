@@ -198,6 +198,24 @@ func TestJournal(t *testing.T) {
 	}
 }
 
+// The first look at an idle cluster's journal shows the last events, however many beats came
+// since, and later looks read no further back than that.
+func TestJournalBehindBeats(t *testing.T) {
+	for _, beats := range []metadata.Seq{0, tailCommits, tailCommits * tailFurther, 50_000} {
+		r, _ := newPrimaryRig(t)
+		r.events = []*pb.EventsResponse{{Term: 1, Sequence: 3, Type: "PUT_START", Text: "a put"}, {Term: 1, Sequence: 4, Type: "PUT_END", Text: "its end"}}
+		var now tail
+		for look := range metadata.Seq(2) {
+			if err := now.read(t.Context(), r.Node, metadata.Position{Seq: 4 + beats + look, Term: 1}); err != nil {
+				t.Fatal(err)
+			}
+			if len(now.events) != 2 || now.next != 5+beats+look {
+				t.Errorf("look %d behind %d beats: got %v, to go on at %d; want both events, and to go on at %d", look, beats, now.events, now.next, 5+beats+look)
+			}
+		}
+	}
+}
+
 // A journal that is founded anew from an older state begins with a lower sequence, and the
 // tail with it.
 func TestJournalFoundedAnew(t *testing.T) {
