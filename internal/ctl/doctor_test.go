@@ -160,12 +160,39 @@ func TestLatencyOfEtcd(t *testing.T) {
 	}
 }
 
-// What is in quarantine stands apart from what is used.
+// What is in quarantine stands apart from what is used, in the table as in JSON. If it is so
+// much that doctor warns, status does too.
 func TestUsedWithoutQuarantine(t *testing.T) {
-	var out strings.Builder
-	statusTable(&out, &statusResult{Leader: &leaderResult{}, Nodes: []nodeResult{{NodeID: "a", Capacity: 64 << 20, Used: 64 << 20, Quarantined: 64 << 20}}})
-	if !strings.Contains(out.String(), "0.0 % of 64 MiB   64 MiB ") {
-		t.Errorf("got\n%s\nwant nothing in use, and all in quarantine", out.String())
+	for _, c := range []struct {
+		used, quarantined uint64 // of 64 MiB
+		table             string
+		want              uint64
+		warns             bool
+	}{
+		{64 << 20, 64 << 20, "0.0 % of 64 MiB   64 MiB ", 0, true},
+		{32 << 20, 16 << 20, "25.0 % of 64 MiB   16 MiB ", 16 << 20, false},
+	} {
+		all := nodes{{id: "a", status: &pb.StatusResponse{
+			Node:  &pb.Node{NodeId: "a", Role: pb.Role_ROLE_PRIMARY},
+			State: &pb.StateStatus{CapacityBytes: 64 << 20, UsedBytes: c.used, QuarantinedBytes: c.quarantined},
+		}}}
+		s := statusOf("c", all)
+		var out strings.Builder
+		statusTable(&out, &s)
+		if !strings.Contains(out.String(), c.table) {
+			t.Errorf("got\n%s\nwant %q", out.String(), c.table)
+		}
+		if n := s.Nodes[0]; n.Used != c.want || n.Quarantined != c.quarantined {
+			t.Errorf("JSON has %d bytes used and %d quarantined, want %d and %d", n.Used, n.Quarantined, c.want, c.quarantined)
+		}
+		if said := strings.Contains(out.String(), "warning of a: 0 % of 64 MiB are used, and another 100 % are in quarantine; wait for it"); said != c.warns || c.warns != (s.verdict(nil) != nil) {
+			t.Errorf("%d MiB in quarantine: status ends with %v, and says\n%s\nwant a warning: %t", c.quarantined>>20, s.verdict(nil), out.String(), c.warns)
+		}
+		d := &diagnosis{}
+		d.checkNodes(all)
+		if d.checkMemory(all); strings.Count(fmt.Sprint(d.Findings), "in quarantine") != 1 {
+			t.Errorf("doctor says of the quarantine, once: %+v", d.Findings)
+		}
 	}
 }
 

@@ -61,7 +61,7 @@ func (d *diagnosis) checkNodes(all nodes) {
 	}
 	d.checkVersions(all, s.Witnesses)
 	for _, w := range s.Warnings {
-		if !strings.HasPrefix(w.Text, "no standby could take over") && !strings.HasSuffix(w.Text, rivalryHelp) { // reported above
+		if !strings.HasPrefix(w.Text, "no standby could take over") && !strings.HasSuffix(w.Text, rivalryHelp) && !strings.HasSuffix(w.Text, heldBackHelp) { // reported above
 			d.add("warnings", warns, "", "%s says: %s", w.NodeID, w.Text)
 		}
 	}
@@ -198,7 +198,7 @@ func (d *diagnosis) checkNode(n *node, figures scrape, failure error) {
 
 // checkMemory looks at the memory that hosts lend.
 func (d *diagnosis) checkMemory(all nodes) {
-	const much, nearlyAll = 0.25, 0.98
+	const nearlyAll = 0.98
 	state := all.best().status.GetState()
 	capacity := float64(state.GetCapacityBytes())
 	if capacity == 0 && state.GetSegments() > 0 {
@@ -210,16 +210,32 @@ func (d *diagnosis) checkMemory(all nodes) {
 		d.add("memory", warns, "start the clients that mount it", "no memory is mounted, so nothing can be put")
 		return
 	}
-	taken, held := float64(state.GetUsedBytes())/capacity, float64(state.GetQuarantinedBytes())/capacity
-	text := fmt.Sprintf("%.0f %% of %s are used, and another %.0f %% are in quarantine", 100*max(0, taken-held), cli.SizeText(state.GetCapacityBytes()), 100*held)
+	text, taken := memoryUse(state)
 	switch {
-	case held > much:
-		d.add("memory", warns, "wait for it: masterctl ranges --state=quarantined says how long; after an empty start or a refound that is up to 10 min", "%s", text)
+	case heldBack(state):
+		d.add("memory", warns, heldBackHelp, "%s", text)
 	case taken > nearlyAll:
 		d.add("memory", warns, "see whether evictions keep up (--eviction_high_watermark_ratio), or what is leased or pinned", "%s", text)
 	default:
 		d.add("memory", fine, "", "%s", text)
 	}
+}
+
+// memoryUse says how much of the memory is used and in quarantine, and which share is either.
+func memoryUse(state *pb.StateStatus) (text string, taken float64) {
+	capacity := float64(state.GetCapacityBytes())
+	taken, held := float64(state.GetUsedBytes())/capacity, float64(state.GetQuarantinedBytes())/capacity
+	return fmt.Sprintf("%.0f %% of %s are used, and another %.0f %% are in quarantine", 100*max(0, taken-held), cli.SizeText(state.GetCapacityBytes()), 100*held), taken
+}
+
+// heldBackHelp is what to do where heldBack reports true.
+const heldBackHelp = "wait for it: masterctl ranges --state=quarantined says how long; after an empty start or a refound that is up to 10 min"
+
+// heldBack reports whether so much memory is in quarantine, where nothing can be put, that an
+// operator should know.
+func heldBack(state *pb.StateStatus) bool {
+	const much = 0.25
+	return float64(state.GetQuarantinedBytes()) > much*float64(state.GetCapacityBytes()) && state.GetCapacityBytes() > 0
 }
 
 // limits are the times that a primary's commits must keep.
