@@ -58,7 +58,7 @@ func testDoctor(t *testing.T) {
 			t.Errorf("nothing is said of %s", check)
 		}
 	}
-	unwell := slices.ContainsFunc(d.Findings, func(x finding) bool { return x.Verdict != fine })
+	unwell := slices.ContainsFunc(d.Findings, func(x finding) bool { return x.Verdict == warns || x.Verdict == bad })
 	if !d.Serves || unwell != (o.Status == cli.StatusFailed) {
 		t.Errorf("exit status %d of %+v", o.Status, d)
 	}
@@ -283,6 +283,38 @@ func TestAlarmsOfEtcd(t *testing.T) {
 		for i, x := range d.Findings {
 			if x.Check != "etcd alarms" || x.Verdict != c.verdict || !strings.HasPrefix(x.Help, c.help[i]) || (c.verdict == bad) != strings.Contains(x.Text, "of member abc") {
 				t.Errorf("%v: got %+v, want it to be %s", c.raised, x, c.verdict)
+			}
+		}
+	}
+}
+
+// Where no member of etcd answers masterctl, the nodes say what they heard from them. What
+// they do not know is named.
+func TestEtcdByNodes(t *testing.T) {
+	keep := limits{600 * time.Millisecond, time.Second}
+	for name, c := range map[string]struct {
+		journal *pb.JournalStatus
+		want    map[string]string
+	}{
+		"well": {&pb.JournalStatus{EtcdVersions: []string{"3.6.1"}, EtcdAnswerUs: 2500, EtcdBytes: 1 << 20, EtcdQuotaBytes: 4 << 20}, map[string]string{
+			"etcd version": "ok 3.6.1", "etcd alarms": "ok none", "etcd latency": "ok the members answered the nodes within 2.5 ms",
+			"etcd space": "ok as a knows it: 1.0 MiB of a quota of 4.0 MiB", "keepalives": "skip not checked: no member of etcd answers masterctl from here",
+		}},
+		"full": {&pb.JournalStatus{EtcdVersions: []string{"3.4.1"}, EtcdAlarms: []string{"memberID:7 alarm:NOSPACE"}, EtcdAnswerUs: 700_000}, map[string]string{
+			"etcd version": "warn 3.4.1", "etcd alarms": "bad memberID:7 alarm:NOSPACE", "etcd latency": "bad the members", "keepalives": "skip not checked",
+		}},
+		"of an older version": {&pb.JournalStatus{}, map[string]string{
+			"etcd version": "skip not checked: no member", "etcd alarms": "skip not checked: no member", "etcd latency": "skip not checked: no member", "keepalives": "skip not checked",
+		}},
+	} {
+		d, said := &diagnosis{}, map[string]string{}
+		d.etcdByNodes(nodes{{id: "a", status: &pb.StatusResponse{Journal: c.journal}}}, keep)
+		for _, x := range d.Findings {
+			said[x.Check] = x.Verdict + " " + x.Text
+		}
+		for check, want := range c.want {
+			if !strings.HasPrefix(said[check], want) {
+				t.Errorf("%s: doctor says of %s: %q, want %q", name, check, said[check], want)
 			}
 		}
 	}

@@ -32,6 +32,11 @@ func TestStatusWhileEtcdStandsStill(t *testing.T) {
 	if etcd := of("etcd"); o2.Status != cli.StatusFailed || len(etcd) != 1 || etcd[0].Verdict != bad || !strings.Contains(etcd[0].Text, "does not answer") {
 		t.Errorf("got %+v with status %d, want that etcd does not answer", etcd, o2.Status)
 	}
+	for _, check := range []string{"etcd version", "etcd alarms", "etcd latency", "keepalives"} {
+		if list := of(check); len(list) != 1 || list[0].Verdict != skips || !strings.HasPrefix(list[0].Text, "not checked: no member of etcd answers masterctl") {
+			t.Errorf("doctor on %s: got %+v, want it to say that this was not checked", check, list)
+		}
+	}
 	if strings.Contains(o.Out, "no standby could take over") {
 		t.Errorf("it says what nobody knows:\n%s", o.Out)
 	}
