@@ -157,8 +157,9 @@ func (d *diagnosis) checkWitnesses(ctx context.Context, all nodes) {
 // addHTTP reports whether a node answers over HTTP; failure is nil if it does.
 func (d *diagnosis) addHTTP(n *node, failure error) {
 	if failure != nil {
+		at := n.status.GetNode().GetHttpAddress()
 		d.add("http", bad, "see that --metrics_port is open, and that the node advertises an address at which others reach it",
-			"%s does not answer over HTTP at %s: %v", n.id, n.status.GetNode().GetHttpAddress(), failure)
+			"%s does not answer over HTTP at %s: %s", n.id, at, httpCause(at, failure))
 		return
 	}
 	d.add("http", fine, "", "%s answers at %s", n.id, n.status.GetNode().GetHttpAddress())
