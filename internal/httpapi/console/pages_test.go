@@ -92,6 +92,9 @@ func TestCluster(t *testing.T) {
 	if _, text := r.page("/console/cluster"); strings.Contains(text, "handover") {
 		t.Errorf("without HA a handover is spoken of: %s", text)
 	}
+	r.status.Nodes, r.status.Node = nil, &pb.Node{NodeId: "a", Role: pb.Role_ROLE_PRIMARY, RpcAddress: "10.0.0.1:50051", Version: "v1"}
+	has(t, "the one node without HA, with labels for phones", r.get("/console/cluster").Body.String(), `<td data-label="Role">`, `<td data-label="Behind">no<`,
+		`<td data-label="Can take over">high availability is off<`, `<td data-label="Address">10.0.0.1:50051<`, `<td data-label="Version">v1<`)
 }
 
 func TestMemoryLeasesAndCache(t *testing.T) {
