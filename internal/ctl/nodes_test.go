@@ -2,6 +2,8 @@ package ctl
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"syscall"
@@ -75,6 +77,26 @@ func TestDoctorTriesAdvertisedAddresses(t *testing.T) {
 		d, of, _ := diagnosed(t, "--address", at)
 		return d.Serves && len(of("nodes")) == 1 && of("nodes")[0].Text == "1 of 1 answer at the addresses that they advertise"
 	})
+}
+
+// A primary that is not reached where it advertises to be is named, with what to look at.
+func TestStatusNamesASilentPrimary(t *testing.T) {
+	dead := deadAddress(t)
+	all := nodes{{id: "m", address: dead, err: errors.New("connection refused")}, {id: "s", address: "s:1", status: &pb.StatusResponse{
+		Node: &pb.Node{NodeId: "s", Role: pb.Role_ROLE_STANDBY, Promotable: true}, Journal: &pb.JournalStatus{}, LeaderNodeId: "m", LeaderAddress: dead,
+	}}}
+	s := statusOf("c", all)
+	var out strings.Builder
+	statusTable(&out, &s)
+	for _, want := range []string{"why, says s: m is the primary, as far as is known, and does not answer at " + dead, "what to do: if it runs, correct its --advertise-address"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("got\n%s\nwant %q", out.String(), want)
+		}
+	}
+	d := &diagnosis{}
+	if d.checkNodes(all); !strings.Contains(fmt.Sprint(d.Findings), "no node serves: m is the primary, as far as is known") {
+		t.Errorf("doctor says %+v", d.Findings)
+	}
 }
 
 // Two masters of one cluster id, each with an etcd of its own, both serve, with journals

@@ -175,6 +175,9 @@ func statusOf(clusterID string, all nodes) statusResult {
 			result.Notes = append(result.Notes, remarkResult{n.id, text})
 		}
 	}
+	if result.Leader == nil && len(result.Obstacles) == 0 {
+		result.Obstacles = all.silentPrimary()
+	}
 	if len(all.answering()) > 0 {
 		if n := all.best(); heldBack(n.status.GetState()) {
 			text, _ := memoryUse(n.status.GetState())
@@ -187,6 +190,20 @@ func statusOf(clusterID string, all nodes) statusResult {
 		}
 	}
 	return result
+}
+
+// silentPrimary says which nodes know a primary, if that does not answer.
+func (ns nodes) silentPrimary() (list []obstacleResult) {
+	for _, n := range ns.answering() {
+		at := n.status.GetLeaderAddress()
+		if at != "" && !slices.ContainsFunc(ns, func(o *node) bool { return o.address == at && o.answered }) {
+			list = append(list, obstacleResult{
+				n.id, n.status.GetLeaderNodeId() + " is the primary, as far as is known, and does not answer at " + at,
+				"if it runs, correct its --advertise-address; if it has just died, another node takes over within seconds: look again then",
+			})
+		}
+	}
+	return list
 }
 
 func nodeOf(n *node) nodeResult {
