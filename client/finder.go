@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -270,13 +271,23 @@ func (f *finder) whyLocked() string {
 		case c.problem == nil:
 			list = append(list, c.address+": "+rpcerr.NoAnswer)
 		default:
-			list = append(list, rpcerr.At(c.address, c.problem))
+			list = append(list, notServing(c.address, c.problem))
 		}
 	}
 	if len(f.candidates) == 0 {
 		list = append(list, "etcd names no leader, or does not answer")
 	}
 	return strings.Join(list, "; ")
+}
+
+// notServing says why the node at an address does not serve. Its kind is left out if that is
+// all that the kind says.
+func notServing(address string, problem error) string {
+	var e *errs.Error
+	if errors.As(problem, &e) && (e.Kind == errs.NotLeader || e.Kind == errs.Unavailable) && !rpcerr.Unanswered(e) && e.Detail != "" {
+		return address + ": " + e.Detail
+	}
+	return rpcerr.At(address, problem)
 }
 
 // close ends all calls.

@@ -6,6 +6,11 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/rpc/rpcerr"
 )
 
 // A deadConn is a connection that nobody uses.
@@ -36,5 +41,19 @@ func TestConnectionsAreNotReplacedInStep(t *testing.T) {
 		if after < 2*time.Second || after > 4100*time.Millisecond || clients > 100 {
 			t.Errorf("%d of 200 clients replace a connection after %v, want a few, after 2 s to 4.1 s", clients, after)
 		}
+	}
+}
+
+// Why no node serves is said of each address once, without a kind that says no more.
+func TestWhyNoNodeServes(t *testing.T) {
+	refused, _ := rpcerr.Parse(status.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: dial tcp b:2: connect: connection refused"`))
+	f := &finder{candidates: []*candidate{
+		{address: "a:1", state: ours, problem: errs.New(errs.NotLeader, "ServiceReady", "this node does not serve; ask b:2")},
+		{address: "b:2", state: silent, problem: refused},
+		{address: "c:3", state: refusing, problem: errs.New(errs.IllegalClient, "ServiceReady", "the token is unknown")},
+	}}
+	const want = "a:1: this node does not serve; ask b:2; b:2: connection refused; c:3: ServiceReady: ILLEGAL_CLIENT: the token is unknown"
+	if got := f.whyLocked(); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

@@ -317,13 +317,23 @@ func (b *browser) shootTall(name, inside string) {
 	b.run(emulation.ClearDeviceMetricsOverride())
 }
 
+// phoneWidth is the width of a phone, in CSS pixels.
+const phoneWidth = 390
+
+// fits checks that a page does not scroll sideways. innerWidth is of no use for that: on a
+// phone it grows with the page.
+func (b *browser) fits(page string, width int) {
+	b.t.Helper()
+	b.is(fmt.Sprintf("%s at %d px", page, width), fmt.Sprintf(`document.documentElement.scrollWidth <= %d`, width))
+}
+
 // inspect looks at every page of a node: on a phone, in the dark, with the keyboard.
 func (b *browser) inspect(n *cluster.Node) {
 	b.t.Helper()
 	for _, page := range []string{"timeline", "cluster", "memory", "cache", "key?key=nothing", "settings", "journal", "leases"} {
-		b.run(emulation.SetDeviceMetricsOverride(390, 800, 1, true))
+		b.run(emulation.SetDeviceMetricsOverride(phoneWidth, 800, 1, true))
 		b.open(n, page)
-		b.is(page+" on a phone", `document.documentElement.scrollWidth <= innerWidth`)
+		b.fits(page, phoneWidth)
 		b.is(page, `document.querySelectorAll(".banner:not([hidden]):not(.warning)").length === 0`)
 	}
 	b.open(n, "timeline?w=5m")

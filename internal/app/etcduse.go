@@ -25,9 +25,10 @@ type etcdUse struct {
 	owned   bool
 
 	size  atomic.Int64
-	told  atomic.Int64 // the least quota that its members report; those before etcd 3.6 report none
-	asked atomic.Int64 // by the clock, in seconds
-	full  atomic.Bool  // a member has raised its alarm NOSPACE: etcd takes no writes
+	told  atomic.Int64             // the least quota that its members report; those before etcd 3.6 report none
+	asked atomic.Int64             // by the clock, in seconds
+	full  atomic.Bool              // a member has raised its alarm NOSPACE: etcd takes no writes
+	heard atomic.Pointer[etcdSays] // at the last look; nil before the first
 
 	silent absences // its endpoints that do not answer
 }
@@ -45,6 +46,29 @@ func newEtcdUse(a *App, e *etcdConn) *etcdUse {
 		},
 	}
 }
+
+// etcdSays is what members of etcd answered, together.
+type etcdSays struct {
+	versions, alarms []string // sorted, each once
+	longest          time.Duration
+}
+
+// says returns what the members answered when they were asked last: nothing if none did.
+func (u *etcdUse) says() (said etcdSays) {
+	if last := u.heard.Load(); last != nil {
+		said = *last
+	}
+	return said
+}
+
+// add adds the answer of a member, which took so long.
+func (s *etcdSays) add(st *clientv3.StatusResponse, took time.Duration) {
+	s.longest = max(s.longest, took)
+	s.versions, s.alarms = append(s.versions, st.Version), append(s.alarms, st.Errors...)
+}
+
+// distinct sorts, and leaves out what is there twice.
+func distinct(list []string) []string { return slices.Compact(slices.Sorted(slices.Values(list))) }
 
 // endpointWarnings says which endpoints do not answer, while others do.
 func (u *etcdUse) endpointWarnings() (list []string) {
@@ -92,32 +116,36 @@ const (
 func (u *etcdUse) largest(asker context.Context) (size, quota int64) {
 	ctx, cancel := context.WithTimeout(asker, sizeTimeout)
 	defer cancel()
-	answers, misses := make([]clientv3.StatusResponse, len(u.members)), make([]error, len(u.members))
+	answers, misses := make([]*clientv3.StatusResponse, len(u.members)), make([]error, len(u.members))
+	took := make([]time.Duration, len(u.members))
 	var asks errgroup.Group
 	asks.SetLimit(sizeAsks)
 	for i, endpoint := range u.members {
 		asks.Go(func() error {
-			st, err := u.client.Status(ctx, endpoint)
-			if misses[i] = err; err == nil {
-				answers[i].DbSize, answers[i].DbSizeQuota, answers[i].Errors = st.DbSize, st.DbSizeQuota, st.Errors
-			}
+			began := u.clock()
+			answers[i], misses[i] = u.client.Status(ctx, endpoint)
+			took[i] = u.clock() - began
 			return nil
 		})
 	}
 	_ = asks.Wait() // a member that is down has no size
-	outcome, full := make(map[string]error, len(u.members)), false
+	outcome, said := make(map[string]error, len(u.members)), &etcdSays{}
 	for i, endpoint := range u.members {
-		outcome[endpoint] = misses[i]
+		if outcome[endpoint] = misses[i]; misses[i] != nil {
+			continue
+		}
+		said.add(answers[i], took[i])
 		size = max(size, answers[i].DbSize)
-		full = full || slices.ContainsFunc(answers[i].Errors, func(text string) bool { return strings.Contains(text, etcdserverpb.AlarmType_NOSPACE.String()) })
 		if q := answers[i].DbSizeQuota; q > 0 && (quota == 0 || q < quota) {
 			quota = q
 		}
 	}
 	if size > 0 {
-		u.full.Store(full)
+		said.versions, said.alarms = distinct(said.versions), distinct(said.alarms)
+		u.full.Store(slices.ContainsFunc(said.alarms, func(text string) bool { return strings.Contains(text, etcdserverpb.AlarmType_NOSPACE.String()) }))
 	}
 	if asker.Err() == nil { // else the asker gave them less than sizeTimeout
+		u.heard.Store(said)
 		u.silent.look(outcome, u.clock())
 	}
 	return size, quota

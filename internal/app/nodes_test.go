@@ -303,6 +303,24 @@ func TestPeerOfAnotherCluster(t *testing.T) {
 	}
 }
 
+// Why no snapshot comes from an address is one sentence, with what to look at.
+func TestNoSnapshotIsOneSentence(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = (&peers{clusterID: "mooncake_cluster", nodeID: "s"}).Fetch(t.Context(), at, nil)
+	want := "no snapshot comes from " + at + ", where the primary should be: connection refused; see that it runs, and its --advertise-address"
+	if err == nil || err.Error() != want || errs.KindOf(err) != errs.Unresolved {
+		t.Errorf("got %v of kind %v, want %q", err, errs.KindOf(err), want)
+	}
+}
+
 // A snapshot names the head that it begins at: without it a node that has just loaded
 // one would depose nobody until the next commit, and might mix two histories.
 func TestSnapshotNamesItsHead(t *testing.T) {

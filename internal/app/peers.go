@@ -121,9 +121,25 @@ func (p *peers) fetch(ctx context.Context, address string, add func(part []byte)
 	defer func() { _ = conn.Close() }()
 	info, err := rpc.FetchSnapshot(ctx, conn, rpc.SnapshotRequest{ClusterID: p.clusterID, NodeID: p.nodeID}, add)
 	if err != nil {
-		return rpc.SnapshotInfo{}, fmt.Errorf("snapshot from %s: %w", address, err)
+		return rpc.SnapshotInfo{}, noSnapshot{err, address}
 	}
 	return info, nil
+}
+
+// A noSnapshot is why no snapshot came from an address.
+type noSnapshot struct {
+	error
+	address string
+}
+
+func (e noSnapshot) Unwrap() error { return e.error }
+
+func (e noSnapshot) Error() string {
+	if rpcerr.Unanswered(e.error) {
+		return fmt.Sprintf("no snapshot comes from %s, where the primary should be: %s; see that it runs, and its --advertise-address",
+			e.address, rpcerr.Cause(e.address, e.error))
+	}
+	return fmt.Sprintf("no snapshot from %s: %v", e.address, e.error)
 }
 
 // note keeps a fault that only an operator can mend, such as a primary of another

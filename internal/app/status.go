@@ -29,7 +29,8 @@ type view struct {
 	members           []members.Member // of the nodes' own etcd
 	answering         map[string]bool  // of these, if no majority answers; else nil
 	headErr, nodesErr error
-	size, quota       uint64        // of etcd's database
+	size, quota       uint64 // of etcd's database
+	etcd              etcdSays
 	paused            time.Duration // for how long automatic takeover is still paused; 0 if it is not
 }
 
@@ -42,7 +43,10 @@ func (n *clusterNode) look(ctx context.Context) view {
 	asks.Go(func() { v.head, v.headErr = n.reader.Head(ctx) })
 	asks.Go(func() { v.nodes, v.nodesErr = n.Nodes(ctx) })
 	asks.Go(func() { v.complete, _ = n.CompleteNodes(ctx) }) // if that fails, so does Nodes, whose error is shown
-	asks.Go(func() { v.size, v.quota = n.etcd.sizes(ctx) })
+	asks.Go(func() {
+		v.size, v.quota = n.etcd.sizes(ctx)
+		v.etcd = n.etcd.says()
+	})
 	if n.app.cfg.HA.Members() {
 		asks.Go(func() { v.witnesses, _ = n.Witnesses(ctx) })
 		asks.Go(func() { v.members, v.answering = n.listMembers(ctx) })
@@ -118,6 +122,7 @@ func (n *clusterNode) journalMessage(head journal.Head, s promote.Status, v view
 		CommittedSequence: uint64(head.Seq), HeadTerm: uint64(head.Term), History: string(s.Head.History),
 		LastSnapshotReason: string(s.LastLoad), Complete: s.Complete, Restored: s.Restored, Forked: s.Forked, Lapsed: s.Lapsed, Unread: s.Unread,
 		EtcdBytes: v.size, EtcdQuotaBytes: v.quota, EtcdEndpoints: n.etcd.members, EtcdMembers: v.memberMessages(),
+		EtcdVersions: v.etcd.versions, EtcdAlarms: v.etcd.alarms, EtcdAnswerUs: uint64(v.etcd.longest.Microseconds()),
 	}
 	if s.Loss.Err != nil {
 		j.Lost = s.Loss.Err.Cause

@@ -189,11 +189,17 @@ func TestSizeOfEtcd(t *testing.T) {
 		}
 	}
 	larger("one member is small")
+	if said := use.says(); len(said.versions) != 1 || said.versions[0] != st.Version || len(said.alarms) != 0 || said.longest < 0 {
+		t.Errorf("the members answer: got %+v, want their version %s, and no alarm", said, st.Version)
+	}
 	use.size.Store(0)
 	cluster.Stop(0)
 	larger("the first is down")
 	cluster.StopAll()
 	larger("none answers any more")
+	if said := use.says(); len(said.versions) != 0 {
+		t.Errorf("none answers: got %+v, want nothing", said)
+	}
 }
 
 // A node that is told to stop before its etcd answers ends in order.

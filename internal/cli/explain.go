@@ -117,7 +117,7 @@ const seeStatus = "masterctl status shows which node serves and which could take
 
 // advices say what a user may do about an error.
 var advices = map[errs.Kind]string{
-	errs.ObjectNotFound:      "put it first (masterctl put KEY), or look whether it was removed or evicted: masterctl events",
+	errs.ObjectNotFound:      "put it first (masterctl put KEY), or look whether it was removed or evicted: masterctl explain KEY",
 	errs.ObjectExists:        "use another key, or remove the object first: masterctl rm KEY; a reservation that is not ended can be replaced after 30 s",
 	errs.ObjectHasLease:      "wait until its readers' leases have ended, or remove it with --force",
 	errs.ReplicaNotReady:     "its put is not ended: masterctl put-end KEY, or put-revoke",

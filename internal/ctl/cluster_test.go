@@ -445,6 +445,9 @@ func TestLoneMaster(t *testing.T) {
 	run(t, "status", at).Want(t, cli.StatusOK, "note of", "high availability is off")
 	run(t, "doctor", at).Want(t, cli.StatusOK, "1 of 1 answer", "0 % are in quarantine")
 	run(t, "explain", "k", at).Want(t, cli.StatusOK, "complete on host", "so it keeps no journal")
+	if o := run(t, "explain", "nothing", at).Want(t, cli.StatusFailed, "OBJECT_NOT_FOUND (-704)", "so it keeps no journal", "what to do: put it first"); strings.Contains(o.Err, "masterctl events") {
+		t.Errorf("without a journal it advises:\n%s", o.Err)
+	}
 	run(t, "quota", at).Want(t, cli.StatusFailed, "without --enable_multi_tenants")
 	for _, args := range [][]string{{"events"}, {"history"}, {"backup", filepath.Join(t.TempDir(), "x")}, {"handover"}, {"start-empty", "--yes"}, {"forget", "--yes", "a"}} {
 		o := run(t, append(args, at)...).Want(t, cli.StatusFailed, "NOT_SUPPORTED (-1012)", "--enable_ha=true")

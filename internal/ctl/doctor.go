@@ -17,9 +17,10 @@ const (
 	fine  = "ok"
 	warns = "warn" // it works, but needs attention
 	bad   = "bad"  // something does not work, or is about to
+	skips = "skip" // it could not be checked from here
 )
 
-var coloured = map[string]func(string) string{fine: cli.Good, warns: cli.Warn, bad: cli.Bad}
+var coloured = map[string]func(string) string{fine: cli.Good, warns: cli.Warn, bad: cli.Bad, skips: cli.Plain}
 
 // A diagnosis is what `masterctl doctor` prints.
 type diagnosis struct {
@@ -30,7 +31,7 @@ type diagnosis struct {
 
 type finding struct {
 	Check   string `json:"check"`
-	Verdict string `json:"verdict"` // ok, warn or bad
+	Verdict string `json:"verdict"` // ok, warn, bad or skip
 	Text    string `json:"text"`
 	Help    string `json:"help,omitempty"` // what to do
 }
@@ -40,7 +41,8 @@ func (f *Flags) doctorCommand() *cobra.Command {
 		Use:   "doctor",
 		Short: "Check the cluster and its etcd, and say what to do",
 		Long: `Checks the nodes, their settings and state files, memory, and etcd: its version, space,
-alarms and latency. It prints a line for each check: ok, warn or bad, and what to do.
+alarms and latency. It prints a line for each check: ok, warn or bad, and what to do; or skip, and why it could
+not be checked from here.
 
 The members of etcd are those of --etcd-endpoints, or else those that the nodes use.
 
@@ -58,7 +60,7 @@ with 2 if no node serves, or none answers.`,
 				if err := f.Print(cmd, d, func(w io.Writer) { d.print(w) }); err != nil {
 					return err
 				}
-				switch unwell := func(x finding) bool { return x.Verdict != fine }; {
+				switch unwell := func(x finding) bool { return x.Verdict == warns || x.Verdict == bad }; {
 				case !d.Serves:
 					return noneServes(err)
 				case slices.ContainsFunc(d.Findings, unwell):
@@ -90,8 +92,14 @@ func (d *diagnosis) add(check, verdict, help, format string, args ...any) {
 	d.Findings = append(d.Findings, finding{check, verdict, fmt.Sprintf(format, args...), help})
 }
 
+// skip reports that something was not checked, and why.
+func (d *diagnosis) skip(check, why string, args ...any) {
+	d.add(check, skips, "", "not checked: "+why, args...)
+}
+
 func (f *Flags) diagnose(ctx context.Context, all nodes) *diagnosis {
 	d := &diagnosis{ClusterID: f.clusterID, Serves: all.primary() != nil}
+	all.tryAdvertised(ctx, f.clusterID)
 	d.checkNodes(all)
 	if len(all.answering()) == 0 {
 		return d

@@ -58,7 +58,7 @@ func testDoctor(t *testing.T) {
 			t.Errorf("nothing is said of %s", check)
 		}
 	}
-	unwell := slices.ContainsFunc(d.Findings, func(x finding) bool { return x.Verdict != fine })
+	unwell := slices.ContainsFunc(d.Findings, func(x finding) bool { return x.Verdict == warns || x.Verdict == bad })
 	if !d.Serves || unwell != (o.Status == cli.StatusFailed) {
 		t.Errorf("exit status %d of %+v", o.Status, d)
 	}
@@ -182,12 +182,39 @@ func TestLatencyOfEtcd(t *testing.T) {
 	}
 }
 
-// What is in quarantine stands apart from what is used.
+// What is in quarantine stands apart from what is used, in the table as in JSON. If it is so
+// much that doctor warns, status does too.
 func TestUsedWithoutQuarantine(t *testing.T) {
-	var out strings.Builder
-	statusTable(&out, &statusResult{Leader: &leaderResult{}, Nodes: []nodeResult{{NodeID: "a", Capacity: 64 << 20, Used: 64 << 20, Quarantined: 64 << 20}}})
-	if !strings.Contains(out.String(), "0.0 % of 64 MiB   64 MiB ") {
-		t.Errorf("got\n%s\nwant nothing in use, and all in quarantine", out.String())
+	for _, c := range []struct {
+		used, quarantined uint64 // of 64 MiB
+		table             string
+		want              uint64
+		warns             bool
+	}{
+		{64 << 20, 64 << 20, "0.0 % of 64 MiB   64 MiB ", 0, true},
+		{32 << 20, 16 << 20, "25.0 % of 64 MiB   16 MiB ", 16 << 20, false},
+	} {
+		all := nodes{{id: "a", status: &pb.StatusResponse{
+			Node:  &pb.Node{NodeId: "a", Role: pb.Role_ROLE_PRIMARY},
+			State: &pb.StateStatus{CapacityBytes: 64 << 20, UsedBytes: c.used, QuarantinedBytes: c.quarantined},
+		}}}
+		s := statusOf("c", all)
+		var out strings.Builder
+		statusTable(&out, &s)
+		if !strings.Contains(out.String(), c.table) {
+			t.Errorf("got\n%s\nwant %q", out.String(), c.table)
+		}
+		if n := s.Nodes[0]; n.Used != c.want || n.Quarantined != c.quarantined {
+			t.Errorf("JSON has %d bytes used and %d quarantined, want %d and %d", n.Used, n.Quarantined, c.want, c.quarantined)
+		}
+		if said := strings.Contains(out.String(), "warning of a: 0 % of 64 MiB are used, and another 100 % are in quarantine; wait for it"); said != c.warns || c.warns != (s.verdict(nil) != nil) {
+			t.Errorf("%d MiB in quarantine: status ends with %v, and says\n%s\nwant a warning: %t", c.quarantined>>20, s.verdict(nil), out.String(), c.warns)
+		}
+		d := &diagnosis{}
+		d.checkNodes(all)
+		if d.checkMemory(all); strings.Count(fmt.Sprint(d.Findings), "in quarantine") != 1 {
+			t.Errorf("doctor says of the quarantine, once: %+v", d.Findings)
+		}
 	}
 }
 
@@ -278,6 +305,38 @@ func TestAlarmsOfEtcd(t *testing.T) {
 		for i, x := range d.Findings {
 			if x.Check != "etcd alarms" || x.Verdict != c.verdict || !strings.HasPrefix(x.Help, c.help[i]) || (c.verdict == bad) != strings.Contains(x.Text, "of member abc") {
 				t.Errorf("%v: got %+v, want it to be %s", c.raised, x, c.verdict)
+			}
+		}
+	}
+}
+
+// Where no member of etcd answers masterctl, the nodes say what they heard from them. What
+// they do not know is named.
+func TestEtcdByNodes(t *testing.T) {
+	keep := limits{600 * time.Millisecond, time.Second}
+	for name, c := range map[string]struct {
+		journal *pb.JournalStatus
+		want    map[string]string
+	}{
+		"well": {&pb.JournalStatus{EtcdVersions: []string{"3.6.1"}, EtcdAnswerUs: 2500, EtcdBytes: 1 << 20, EtcdQuotaBytes: 4 << 20}, map[string]string{
+			"etcd version": "ok 3.6.1", "etcd alarms": "ok none", "etcd latency": "ok the members answered the nodes within 2.5 ms",
+			"etcd space": "ok as a knows it: 1.0 MiB of a quota of 4.0 MiB", "keepalives": "skip not checked: no member of etcd answers masterctl from here",
+		}},
+		"full": {&pb.JournalStatus{EtcdVersions: []string{"3.4.1"}, EtcdAlarms: []string{"memberID:7 alarm:NOSPACE"}, EtcdAnswerUs: 700_000}, map[string]string{
+			"etcd version": "warn 3.4.1", "etcd alarms": "bad memberID:7 alarm:NOSPACE", "etcd latency": "bad the members", "keepalives": "skip not checked",
+		}},
+		"of an older version": {&pb.JournalStatus{}, map[string]string{
+			"etcd version": "skip not checked: no member", "etcd alarms": "skip not checked: no member", "etcd latency": "skip not checked: no member", "keepalives": "skip not checked",
+		}},
+	} {
+		d, said := &diagnosis{}, map[string]string{}
+		d.etcdByNodes(nodes{{id: "a", status: &pb.StatusResponse{Journal: c.journal}}}, keep)
+		for _, x := range d.Findings {
+			said[x.Check] = x.Verdict + " " + x.Text
+		}
+		for check, want := range c.want {
+			if !strings.HasPrefix(said[check], want) {
+				t.Errorf("%s: doctor says of %s: %q, want %q", name, check, said[check], want)
 			}
 		}
 	}

@@ -18,7 +18,16 @@ import (
 	"github.com/understudy-store/understudy/journal"
 )
 
+// checkEtcd checks etcd by the answers of its members, or if none answers here, by what the
+// nodes have heard from them.
 func (f *Flags) checkEtcd(ctx context.Context, d *diagnosis, all nodes, keep limits) {
+	if !f.askEtcd(ctx, d, all, keep) {
+		d.etcdByNodes(all, keep)
+	}
+}
+
+// askEtcd checks etcd by the answers of its members. It reports whether one answers.
+func (f *Flags) askEtcd(ctx context.Context, d *diagnosis, all nodes, keep limits) bool {
 	endpoints := f.etcd
 	for _, n := range all.answering() {
 		for _, e := range n.status.GetJournal().GetEtcdEndpoints() {
@@ -29,19 +38,19 @@ func (f *Flags) checkEtcd(ctx context.Context, d *diagnosis, all nodes, keep lim
 	}
 	if len(endpoints) == 0 {
 		d.add("etcd", warns, "name its members with --etcd-endpoints", "it was not checked, as no node says where it is")
-		return
+		return false
 	}
 	access, err := f.etcdAccess(endpoints)
 	if err != nil {
 		d.add("etcd", bad, "correct the --etcd- flags", "%v", err)
-		return
+		return false
 	}
 	waits, cancel := context.WithTimeout(ctx, askTimeout)
 	c, err := etcdclient.Connect(waits, endpoints, access, nil)
 	cancel()
 	if err != nil {
 		d.add("etcd", bad, "see that its members run; correct --etcd-endpoints and --etcd-user", "it does not answer as it should: %v", err)
-		return
+		return false
 	}
 	defer func() { _ = c.Close() }()
 	answers, failures := statuses(ctx, c, endpoints)
@@ -53,15 +62,41 @@ func (f *Flags) checkEtcd(ctx context.Context, d *diagnosis, all nodes, keep lim
 		}
 	}
 	if len(versions) == 0 {
-		return // no member answers
+		return false
 	}
-	if len(versions) > 1 {
-		d.add("etcd version", warns, "end the upgrade of etcd", "its members have different ones: %s", strings.Join(versions, ", "))
-	} else {
-		d.checkEtcdVersion(versions[0])
-	}
+	d.checkEtcdVersions(versions)
 	d.checkAlarms(ctx, c)
 	d.checkLatency(ctx, c, journal.NewLayout(f.prefix, f.clusterID), keep)
+	return true
+}
+
+// etcdByNodes checks etcd by what the nodes have heard from its members, and says what only
+// the members could say.
+func (d *diagnosis) etcdByNodes(all nodes, keep limits) {
+	const silent = "no member of etcd answers masterctl from here"
+	var versions, alarms []string
+	var longest time.Duration
+	for _, n := range all.answering() {
+		j := n.status.GetJournal()
+		versions, alarms = append(versions, j.GetEtcdVersions()...), append(alarms, j.GetEtcdAlarms()...)
+		longest = max(longest, time.Duration(j.GetEtcdAnswerUs())*time.Microsecond)
+	}
+	spaceKnown := slices.ContainsFunc(d.Findings, func(x finding) bool { return x.Check == "etcd space" && !strings.HasPrefix(x.Text, "etcd of ") })
+	if j := all.best().status.GetJournal(); !spaceKnown && j.GetEtcdBytes() > 0 {
+		d.checkSpace("as "+all.best().id+" knows it", j.GetEtcdBytes(), j.GetEtcdQuotaBytes())
+	}
+	if len(versions) == 0 {
+		for _, check := range []string{"etcd version", "etcd alarms", "etcd latency"} {
+			d.skip(check, "%s, and no node says what they answer it", silent)
+		}
+	} else {
+		slices.Sort(versions)
+		d.checkEtcdVersions(slices.Compact(versions))
+		slices.Sort(alarms)
+		d.judgeSaidAlarms(slices.Compact(alarms))
+		d.judgeLatency(fmt.Sprintf("the members answered the nodes within %.1f ms", float64(longest.Microseconds())/1000), longest, keep)
+	}
+	d.skip("keepalives", "%s, and they alone know when the primary's session ends", silent)
 }
 
 // statuses asks all members for their status, at the same time.
@@ -87,6 +122,14 @@ func (f *Flags) vouches(all nodes, endpoint string) *node {
 		}
 	}
 	return nil
+}
+
+func (d *diagnosis) checkEtcdVersions(versions []string) {
+	if len(versions) > 1 {
+		d.add("etcd version", warns, "end the upgrade of etcd", "its members have different ones: %s", strings.Join(versions, ", "))
+		return
+	}
+	d.checkEtcdVersion(versions[0])
 }
 
 // checkEtcdVersion warns of an etcd that is older than those that nodes are tested with.
@@ -150,15 +193,24 @@ func (d *diagnosis) checkAlarms(ctx context.Context, c *clientv3.Client) {
 
 // judgeAlarms reports each alarm that is raised, or that there is none.
 func (d *diagnosis) judgeAlarms(raised []*etcdpb.AlarmMember) {
+	var said []string
+	for _, a := range raised {
+		said = append(said, fmt.Sprintf("%v of member %x", a.Alarm, a.MemberID))
+	}
+	d.judgeSaidAlarms(said)
+}
+
+// judgeSaidAlarms is judgeAlarms for alarms in words, with their names.
+func (d *diagnosis) judgeSaidAlarms(raised []string) {
 	if len(raised) == 0 {
 		d.add("etcd alarms", fine, "", "none")
 	}
-	for _, a := range raised {
+	for _, text := range raised {
 		help := "nodes that run this etcd, or compact it, make space by themselves (if it stays, see their logs); of another one: compact and defragment it, raise its quota, then etcdctl alarm disarm"
-		if a.Alarm == etcdpb.AlarmType_CORRUPT {
+		if strings.Contains(text, etcdpb.AlarmType_CORRUPT.String()) {
 			help = "replace the member whose data differ, then etcdctl alarm disarm"
 		}
-		d.add("etcd alarms", bad, help, "%v of member %x", a.Alarm, a.MemberID)
+		d.add("etcd alarms", bad, help, "%s", text)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
@@ -19,11 +20,12 @@ import (
 // checkNodes checks the nodes against one another, and the warnings that they report.
 func (d *diagnosis) checkNodes(all nodes) {
 	answer := len(all.answering())
-	if answer == len(all) {
-		d.add("nodes", fine, "", "%d of %d answer", answer, len(all))
+	if !slices.ContainsFunc(all, func(n *node) bool { return n.status == nil || n.away != nil }) {
+		d.add("nodes", fine, "", "%d of %d answer at the addresses that they advertise", answer, len(all))
 	}
 	for _, n := range all {
 		d.checkSilence(n)
+		d.checkAdvertised(n)
 	}
 	s := statusOf(d.ClusterID, all)
 	for _, r := range all.rivalries() {
@@ -38,6 +40,8 @@ func (d *diagnosis) checkNodes(all nodes) {
 	}
 	switch {
 	case len(all.serving()) > 1: // reported above
+	case s.Leader != nil && all.primary().away != nil:
+		d.add("primary", bad, "see what is said of the nodes", "%s serves in term %d, but not at %s, where clients look for it", s.Leader.NodeID, s.Leader.Term, s.Leader.Address)
 	case s.Leader != nil:
 		d.add("primary", fine, "", "%s serves at %s in term %d", s.Leader.NodeID, s.Leader.Address, s.Leader.Term)
 	case len(s.Obstacles) > 0:
@@ -58,7 +62,7 @@ func (d *diagnosis) checkNodes(all nodes) {
 	}
 	d.checkVersions(all, s.Witnesses)
 	for _, w := range s.Warnings {
-		if !strings.HasPrefix(w.Text, "no standby could take over") && !strings.HasSuffix(w.Text, rivalryHelp) { // reported above
+		if !strings.HasPrefix(w.Text, "no standby could take over") && !strings.HasSuffix(w.Text, rivalryHelp) && !strings.HasSuffix(w.Text, heldBackHelp) { // reported above
 			d.add("warnings", warns, "", "%s says: %s", w.NodeID, w.Text)
 		}
 	}
@@ -86,6 +90,32 @@ func (d *diagnosis) checkSilence(n *node) {
 	}
 	d.add("nodes", bad, "start it, or correct the address that it advertises (--advertise-address) or that you gave",
 		"%s does not answer: %s", named, cause)
+}
+
+// tryAdvertised calls the nodes that answered at another address than the one that they
+// advertise, at the latter: there clients and other nodes look for them.
+func (ns nodes) tryAdvertised(ctx context.Context, clusterID string) {
+	var wg sync.WaitGroup
+	for _, n := range ns.answering() {
+		if at := n.status.GetNode().GetRpcAddress(); at != n.address {
+			wg.Go(func() {
+				there := &node{id: n.id, address: at}
+				n.away = there.ask(ctx, n.as, clusterID)
+				there.close()
+			})
+		}
+	}
+	wg.Wait()
+}
+
+// checkAdvertised reports a node that is not reached at the address that it advertises.
+func (d *diagnosis) checkAdvertised(n *node) {
+	if n.away == nil {
+		return
+	}
+	at := n.status.GetNode().GetRpcAddress()
+	d.add("nodes", bad, "correct its --advertise-address, or run masterctl where clients run, if only this machine does not reach it",
+		"%s answers at %s, but not at %s, which it advertises to clients and other nodes: %s", n.id, n.address, at, rpcerr.Cause(at, n.away))
 }
 
 // checkVersions compares the versions of all nodes and witnesses.
@@ -128,8 +158,9 @@ func (d *diagnosis) checkWitnesses(ctx context.Context, all nodes) {
 // addHTTP reports whether a node answers over HTTP; failure is nil if it does.
 func (d *diagnosis) addHTTP(n *node, failure error) {
 	if failure != nil {
+		at := n.status.GetNode().GetHttpAddress()
 		d.add("http", bad, "see that --metrics_port is open, and that the node advertises an address at which others reach it",
-			"%s does not answer over HTTP at %s: %v", n.id, n.status.GetNode().GetHttpAddress(), failure)
+			"%s does not answer over HTTP at %s: %s", n.id, at, httpCause(at, failure))
 		return
 	}
 	d.add("http", fine, "", "%s answers at %s", n.id, n.status.GetNode().GetHttpAddress())
@@ -195,7 +226,7 @@ func (d *diagnosis) checkCertificates(n *node, figures scrape, now time.Time) {
 
 // checkMemory looks at the memory that hosts lend.
 func (d *diagnosis) checkMemory(all nodes) {
-	const much, nearlyAll = 0.25, 0.98
+	const nearlyAll = 0.98
 	state := all.best().status.GetState()
 	capacity := float64(state.GetCapacityBytes())
 	if capacity == 0 && state.GetSegments() > 0 {
@@ -207,16 +238,32 @@ func (d *diagnosis) checkMemory(all nodes) {
 		d.add("memory", warns, "start the clients that mount it", "no memory is mounted, so nothing can be put")
 		return
 	}
-	taken, held := float64(state.GetUsedBytes())/capacity, float64(state.GetQuarantinedBytes())/capacity
-	text := fmt.Sprintf("%.0f %% of %s are used, and another %.0f %% are in quarantine", 100*max(0, taken-held), cli.SizeText(state.GetCapacityBytes()), 100*held)
+	text, taken := memoryUse(state)
 	switch {
-	case held > much:
-		d.add("memory", warns, "wait for it: masterctl ranges --state=quarantined says how long; after an empty start or a refound that is up to 10 min", "%s", text)
+	case heldBack(state):
+		d.add("memory", warns, heldBackHelp, "%s", text)
 	case taken > nearlyAll:
 		d.add("memory", warns, "see whether evictions keep up (--eviction_high_watermark_ratio), or what is leased or pinned", "%s", text)
 	default:
 		d.add("memory", fine, "", "%s", text)
 	}
+}
+
+// memoryUse says how much of the memory is used and in quarantine, and which share is either.
+func memoryUse(state *pb.StateStatus) (text string, taken float64) {
+	capacity := float64(state.GetCapacityBytes())
+	taken, held := float64(state.GetUsedBytes())/capacity, float64(state.GetQuarantinedBytes())/capacity
+	return fmt.Sprintf("%.0f %% of %s are used, and another %.0f %% are in quarantine", 100*max(0, taken-held), cli.SizeText(state.GetCapacityBytes()), 100*held), taken
+}
+
+// heldBackHelp is what to do where heldBack reports true.
+const heldBackHelp = "wait for it: masterctl ranges --state=quarantined says how long; after an empty start or a refound that is up to 10 min"
+
+// heldBack reports whether so much memory is in quarantine, where nothing can be put, that an
+// operator should know.
+func heldBack(state *pb.StateStatus) bool {
+	const much = 0.25
+	return float64(state.GetQuarantinedBytes()) > much*float64(state.GetCapacityBytes()) && state.GetCapacityBytes() > 0
 }
 
 // limits are the times that a primary's commits must keep.

@@ -27,6 +27,8 @@ type explanation struct {
 	// after its last event. One of them may have taken it; these events name no objects.
 	Evictions int `json:"evictions_since,omitempty"`
 	Unmounts  int `json:"unmounts_since,omitempty"`
+
+	unjournaled bool // there is no journal
 }
 
 // explainedState is an object with all that keeps it.
@@ -80,12 +82,22 @@ It exits with 1 if there is no such object.`,
 				if err := f.Print(cmd, x, func(w io.Writer) { x.print(w) }); err != nil || x.Object != nil {
 					return err
 				}
-				return readError(missing)
+				return x.missing(missing)
 			})(cmd, args)
 		},
 	}
 	cmd.Flags().Uint64Var(&limit, "limit", 20, "most events of the history to print; 0 for all")
 	return cmd
+}
+
+// missing returns the error of an object that is not there, with advice for somebody who has
+// seen its history.
+func (x *explanation) missing(err error) error {
+	advice := "put it first (masterctl put KEY)"
+	if !x.unjournaled {
+		advice += "; masterctl events has what happened beside it"
+	}
+	return cli.Advised(fmt.Errorf("%w\nwhat to do: %s", readError(err), advice))
 }
 
 func explained(q *pb.QueryKeyResponse) *explainedState {
@@ -160,6 +172,7 @@ func (x *explanation) addHistory(ctx context.Context, f *Flags, all nodes, limit
 	switch {
 	case errors.Is(err, io.EOF):
 	case adminError(err).Kind == errs.NotSupported:
+		x.unjournaled = true
 		x.HistoryNote = "the master runs without high availability, so it keeps no journal"
 	default:
 		x.HistoryNote = "the journal could not be read to its end: " + readError(err).Error()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/cli"
+	"github.com/understudy-store/understudy/internal/rpc/rpcerr"
 )
 
 // maxAnswer bounds what is read of an HTTP answer.
@@ -92,6 +93,19 @@ func (n *node) http(ctx context.Context, op, method, path string, body []byte) (
 		return 0, nil, errs.Wrap(open, op, err)
 	}
 	return resp.StatusCode, text, nil
+}
+
+// httpCause returns, for people, why the HTTP service at an address did not answer, without
+// the address.
+func httpCause(address string, err error) string {
+	var e *errs.Error
+	if errors.As(err, &e) && e.Err != nil {
+		err = e.Err
+	}
+	if late := net.Error(nil); errors.As(err, &late) && late.Timeout() {
+		return rpcerr.NoAnswer
+	}
+	return rpcerr.Cause(address, err)
 }
 
 // dial connects to a node's HTTP service, and adds the caller's token to the request. A node

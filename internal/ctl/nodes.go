@@ -55,6 +55,8 @@ type node struct {
 	// answered says that some node answered there: it starts, is of another cluster, or refuses
 	// the caller, if there is no status.
 	answered bool
+	// away is why the node, which has a status, is not reached at the address that it advertises.
+	away error
 }
 
 // A caller is the identity with which masterctl calls nodes.

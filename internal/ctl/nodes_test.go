@@ -2,6 +2,9 @@ package ctl
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net"
 	"strings"
 	"syscall"
 	"testing"
@@ -31,8 +34,68 @@ func TestStatusWhileEtcdStandsStill(t *testing.T) {
 	if etcd := of("etcd"); o2.Status != cli.StatusFailed || len(etcd) != 1 || etcd[0].Verdict != bad || !strings.Contains(etcd[0].Text, "does not answer") {
 		t.Errorf("got %+v with status %d, want that etcd does not answer", etcd, o2.Status)
 	}
+	for _, check := range []string{"etcd version", "etcd alarms", "etcd latency", "keepalives"} {
+		if list := of(check); len(list) != 1 || list[0].Verdict != skips || !strings.HasPrefix(list[0].Text, "not checked: no member of etcd answers masterctl") {
+			t.Errorf("doctor on %s: got %+v, want it to say that this was not checked", check, list)
+		}
+	}
 	if strings.Contains(o.Out, "no standby could take over") {
 		t.Errorf("it says what nobody knows:\n%s", o.Out)
+	}
+}
+
+// A node answers at the address that doctor was given, but not at the one that it advertises,
+// where clients look for it.
+func TestDoctorTriesAdvertisedAddresses(t *testing.T) {
+	at, dead := deadAddress(t), deadAddress(t)
+	_, port, err := net.SplitHostPort(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := lone(t, "a", "--rpc_port="+port, "--advertise-address="+dead)
+	var of func(check string) []finding
+	var o clitest.Outcome
+	clitest.Eventually(t, "it serves", func() bool {
+		var d diagnosis
+		d, of, o = diagnosed(t, "--address", at)
+		return d.Serves
+	})
+	for check, text := range map[string]string{
+		"nodes":   "a answers at " + at + ", but not at " + dead + ", which it advertises to clients and other nodes: connection refused",
+		"primary": "a serves in term 1, but not at " + dead + ", where clients look for it",
+	} {
+		if list := of(check); len(list) != 1 || list[0].Verdict != bad || list[0].Text != text || list[0].Help == "" {
+			t.Errorf("doctor says of %s: %+v, want %q", check, list, text)
+		}
+	}
+	if o.Status != cli.StatusFailed {
+		t.Errorf("doctor ends with %d, want %d", o.Status, cli.StatusFailed)
+	}
+	n.Kill()
+	at = lone(t, "a").RPC
+	clitest.Eventually(t, "one that advertises rightly serves", func() bool {
+		d, of, _ := diagnosed(t, "--address", at)
+		return d.Serves && len(of("nodes")) == 1 && of("nodes")[0].Text == "1 of 1 answer at the addresses that they advertise"
+	})
+}
+
+// A primary that is not reached where it advertises to be is named, with what to look at.
+func TestStatusNamesASilentPrimary(t *testing.T) {
+	dead := deadAddress(t)
+	all := nodes{{id: "m", address: dead, err: errors.New("connection refused")}, {id: "s", address: "s:1", status: &pb.StatusResponse{
+		Node: &pb.Node{NodeId: "s", Role: pb.Role_ROLE_STANDBY, Promotable: true}, Journal: &pb.JournalStatus{}, LeaderNodeId: "m", LeaderAddress: dead,
+	}}}
+	s := statusOf("c", all)
+	var out strings.Builder
+	statusTable(&out, &s)
+	for _, want := range []string{"why, says s: m is the primary, as far as is known, and does not answer at " + dead, "what to do: if it runs, correct its --advertise-address"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("got\n%s\nwant %q", out.String(), want)
+		}
+	}
+	d := &diagnosis{}
+	if d.checkNodes(all); !strings.Contains(fmt.Sprint(d.Findings), "no node serves: m is the primary, as far as is known") {
+		t.Errorf("doctor says %+v", d.Findings)
 	}
 }
 

@@ -77,7 +77,7 @@ type nodeResult struct {
 	Objects       uint64   `json:"objects"`
 	Segments      uint64   `json:"segments"`
 	Capacity      uint64   `json:"capacity_bytes"`
-	Used          uint64   `json:"used_bytes"`
+	Used          uint64   `json:"used_bytes"` // by objects and reservations, without what is in quarantine
 	Quarantined   uint64   `json:"quarantined_bytes"`
 	Committed     uint64   `json:"committed_sequence,omitempty"` // newest in the journal, as far as the node knows
 	EtcdBytes     uint64   `json:"etcd_bytes,omitempty"`
@@ -175,12 +175,35 @@ func statusOf(clusterID string, all nodes) statusResult {
 			result.Notes = append(result.Notes, remarkResult{n.id, text})
 		}
 	}
+	if result.Leader == nil && len(result.Obstacles) == 0 {
+		result.Obstacles = all.silentPrimary()
+	}
+	if len(all.answering()) > 0 {
+		if n := all.best(); heldBack(n.status.GetState()) {
+			text, _ := memoryUse(n.status.GetState())
+			result.Warnings = append(result.Warnings, remarkResult{n.id, text + "; " + heldBackHelp})
+		}
+	}
 	for _, r := range all.rivalries() {
 		for _, id := range r.nodes {
 			result.Warnings = append(result.Warnings, remarkResult{id, r.text + "; " + rivalryHelp})
 		}
 	}
 	return result
+}
+
+// silentPrimary says which nodes know a primary, if that does not answer.
+func (ns nodes) silentPrimary() (list []obstacleResult) {
+	for _, n := range ns.answering() {
+		at := n.status.GetLeaderAddress()
+		if at != "" && !slices.ContainsFunc(ns, func(o *node) bool { return o.address == at && o.answered }) {
+			list = append(list, obstacleResult{
+				n.id, n.status.GetLeaderNodeId() + " is the primary, as far as is known, and does not answer at " + at,
+				"if it runs, correct its --advertise-address; if it has just died, another node takes over within seconds: look again then",
+			})
+		}
+	}
+	return list
 }
 
 func nodeOf(n *node) nodeResult {
@@ -193,7 +216,7 @@ func nodeOf(n *node) nodeResult {
 		Role: roleName(self.GetRole()), Term: n.status.GetHeader().GetTerm(), Sequence: state.GetSequence(), Digest: state.GetDigest(),
 		LagEntries: self.GetLagEntries(), LagMillis: self.GetLagMs(),
 		Promotable: self.GetPromotable(), NotPromotable: self.GetNotPromotableReason(), Blocked: n.status.GetTakeoverBlockedReason(), Changes: self.GetTakeoverChanges(), StartedEmpty: state.GetStartedEmpty(),
-		Objects: state.GetObjects(), Segments: state.GetSegments(), Capacity: state.GetCapacityBytes(), Used: state.GetUsedBytes(),
+		Objects: state.GetObjects(), Segments: state.GetSegments(), Capacity: state.GetCapacityBytes(), Used: state.GetUsedBytes() - min(state.GetUsedBytes(), state.GetQuarantinedBytes()),
 		Quarantined: state.GetQuarantinedBytes(), Committed: journal.GetCommittedSequence(),
 		EtcdBytes: journal.GetEtcdBytes(), EtcdQuota: journal.GetEtcdQuotaBytes(), SnapshotLoads: journal.GetSnapshotLoads(),
 	}
@@ -283,8 +306,7 @@ func (n *nodeResult) lag() string {
 	return fmt.Sprintf("%s (%v)", cli.Count(n.LagEntries), cli.Millis(n.LagMillis))
 }
 
-// used formats the share of memory that objects and reservations take. In JSON, as in the
-// allocators, quarantined memory counts as used; the table has a column of its own for it.
+// used formats the share of memory that objects and reservations take.
 func (n *nodeResult) used() string {
 	switch {
 	case n.Capacity == 0 && n.Segments > 0:
@@ -292,7 +314,7 @@ func (n *nodeResult) used() string {
 	case n.Capacity == 0:
 		return "no memory"
 	}
-	return fmt.Sprintf("%.1f %% of %s", 100*float64(n.Used-min(n.Used, n.Quarantined))/float64(n.Capacity), cli.SizeText(n.Capacity))
+	return fmt.Sprintf("%.1f %% of %s", 100*float64(n.Used)/float64(n.Capacity), cli.SizeText(n.Capacity))
 }
 
 // isElected reports whether a node is the elected one, which may also be fenced or handing

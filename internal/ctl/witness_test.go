@@ -95,7 +95,8 @@ func TestDoctorCallsWitnesses(t *testing.T) {
 	if f := asked(address); f.Check != "witness" || f.Verdict != bad || f.Text != "w says: its member of etcd knows no leader" {
 		t.Errorf("a witness without a leader: %+v", f)
 	}
-	if f := asked(deadAddress(t)); f.Check != "http" || f.Verdict != bad || !strings.Contains(f.Text, "w does not answer over HTTP") {
+	dead := deadAddress(t)
+	if f := asked(dead); f.Check != "http" || f.Verdict != bad || f.Text != "w does not answer over HTTP at "+dead+": connection refused" {
 		t.Errorf("a witness that is not there: %+v", f)
 	}
 }

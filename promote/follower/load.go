@@ -73,7 +73,7 @@ func (f *Follower) load(ctx context.Context) (*loaded, error) {
 	loader := metadata.NewLoader(f.Options)
 	start, err := f.Snapshot.Fetch(ctx, loader.Add)
 	if err != nil {
-		return nil, fmt.Errorf("loading a snapshot: %w", err)
+		return nil, err
 	}
 	if err := f.mayTake(ctx, start); err != nil {
 		return nil, err

@@ -724,7 +724,16 @@ type JournalStatus struct {
 	// Whether the node is the last one elected, as far as it knows, but has committed
 	// nothing for as long as others wait before they depose it: another node may have
 	// been elected since.
-	Lapsed        bool `protobuf:"varint,15,opt,name=lapsed,proto3" json:"lapsed,omitempty"`
+	Lapsed bool `protobuf:"varint,15,opt,name=lapsed,proto3" json:"lapsed,omitempty"`
+	// Versions of the members of etcd that answered this node when it asked them last, at
+	// most a second before it was asked for this status; sorted, each once. Empty if none
+	// answered, and from a node of an older version.
+	EtcdVersions []string `protobuf:"bytes,16,rep,name=etcd_versions,json=etcdVersions,proto3" json:"etcd_versions,omitempty"`
+	// The alarms that these members reported, such as NOSPACE, in their words; sorted, each
+	// once.
+	EtcdAlarms []string `protobuf:"bytes,17,rep,name=etcd_alarms,json=etcdAlarms,proto3" json:"etcd_alarms,omitempty"`
+	// How long the slowest of these answers took, in microseconds; 0 if none came.
+	EtcdAnswerUs  uint64 `protobuf:"varint,18,opt,name=etcd_answer_us,json=etcdAnswerUs,proto3" json:"etcd_answer_us,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -862,6 +871,27 @@ func (x *JournalStatus) GetLapsed() bool {
 		return x.Lapsed
 	}
 	return false
+}
+
+func (x *JournalStatus) GetEtcdVersions() []string {
+	if x != nil {
+		return x.EtcdVersions
+	}
+	return nil
+}
+
+func (x *JournalStatus) GetEtcdAlarms() []string {
+	if x != nil {
+		return x.EtcdAlarms
+	}
+	return nil
+}
+
+func (x *JournalStatus) GetEtcdAnswerUs() uint64 {
+	if x != nil {
+		return x.EtcdAnswerUs
+	}
+	return 0
 }
 
 // EtcdMember is one member of the etcd that the nodes run themselves.
@@ -3635,7 +3665,7 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"used_bytes\x18\t \x01(\x04R\tusedBytes\x12+\n" +
 	"\x11quarantined_bytes\x18\n" +
 	" \x01(\x04R\x10quarantinedBytes\x12\x18\n" +
-	"\aevicted\x18\v \x01(\x04R\aevicted\"\x90\x04\n" +
+	"\aevicted\x18\v \x01(\x04R\aevicted\"\xfc\x04\n" +
 	"\rJournalStatus\x12-\n" +
 	"\x12committed_sequence\x18\x01 \x01(\x04R\x11committedSequence\x12\x1b\n" +
 	"\thead_term\x18\x02 \x01(\x04R\bheadTerm\x12%\n" +
@@ -3653,7 +3683,11 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\x06unread\x18\f \x01(\bR\x06unread\x12%\n" +
 	"\x0eetcd_endpoints\x18\r \x03(\tR\retcdEndpoints\x12<\n" +
 	"\fetcd_members\x18\x0e \x03(\v2\x19.understudy.v1.EtcdMemberR\vetcdMembers\x12\x16\n" +
-	"\x06lapsed\x18\x0f \x01(\bR\x06lapsed\"\x9d\x01\n" +
+	"\x06lapsed\x18\x0f \x01(\bR\x06lapsed\x12#\n" +
+	"\retcd_versions\x18\x10 \x03(\tR\fetcdVersions\x12\x1f\n" +
+	"\vetcd_alarms\x18\x11 \x03(\tR\n" +
+	"etcdAlarms\x12$\n" +
+	"\x0eetcd_answer_us\x18\x12 \x01(\x04R\fetcdAnswerUs\"\x9d\x01\n" +
 	"\n" +
 	"EtcdMember\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +

@@ -213,7 +213,8 @@ func Explain(err error) error {
 	return err
 }
 
-// Says returns the text of an error without the words that gRPC puts around what happened.
+// Says returns the text of an error for people, without the words that gRPC puts around what
+// happened.
 func Says(err error) string {
 	text := err.Error()
 	if before, status, ok := strings.Cut(text, "rpc error: code = "); ok {
@@ -221,7 +222,17 @@ func Says(err error) string {
 			text = before + said
 		}
 	}
-	return strings.Replace(text, "error reading from server: ", "", 1)
+	text = strings.Replace(text, "error reading from server: ", "", 1)
+	if before, late := strings.CutSuffix(text, context.DeadlineExceeded.Error()); late {
+		return before + "no answer within the time limit"
+	}
+	if before, closed := strings.CutSuffix(text, net.ErrClosed.Error()); closed {
+		for _, call := range []string{"read tcp ", "write tcp "} { // and the addresses of this machine
+			before, _, _ = strings.Cut(before, call)
+		}
+		return before + "the connection was closed"
+	}
+	return text
 }
 
 // Check waits until etcd, at the endpoints that the client was made for, answers

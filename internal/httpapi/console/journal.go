@@ -18,8 +18,10 @@ const (
 	maxEvents   = 2000
 	shownEvents = 200
 	// tailCommits is how far behind the state's position a tail begins, also when
-	// nobody has looked for long.
+	// nobody has looked for long. Where these commits have fewer events than a page
+	// shows, since most are beats, it begins tailFurther times as far back, and so on.
 	tailCommits = 128
+	tailFurther = 16
 	// keepTail is how long a tail is shown before more is read.
 	keepTail = time.Second
 )
@@ -37,23 +39,38 @@ func (t *tail) read(ctx context.Context, n Node, at metadata.Position) error {
 	if n := len(t.events); n > 0 && at.Seq+1 < t.next && uint64(at.Term) > t.events[n-1].GetTerm() {
 		t.events, t.next = nil, 0 // the journal was founded anew, from an older state
 	}
-	from := t.next
+	known := t.next
 	t.mu.Unlock()
-	if at.Seq > tailCommits {
-		from = max(from, at.Seq-tailCommits)
-	}
 	var fresh []*pb.EventsResponse
-	for e, err := range n.Events(ctx, from, false) {
-		if err != nil {
+	for back := metadata.Seq(tailCommits); ; back *= tailFurther {
+		from := max(known, at.Seq-min(at.Seq, back))
+		var err error
+		if fresh, err = newest(ctx, n, from); err != nil {
 			return err
 		}
-		e.Text, e.Json = cut(e.GetText()), ""
-		fresh, from = bounded(append(fresh, e), maxEvents), metadata.Seq(e.GetSequence())+1
+		if from == known || len(fresh) >= shownEvents {
+			break
+		}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.events, t.next = bounded(append(t.events, fresh...), maxEvents), from
+	t.events, t.next = bounded(append(t.events, fresh...), maxEvents), max(known, at.Seq+1)
+	if len(fresh) > 0 { // some may be newer than the position
+		t.next = max(t.next, metadata.Seq(fresh[len(fresh)-1].GetSequence())+1)
+	}
 	return nil
+}
+
+// newest returns the newest events from a sequence on.
+func newest(ctx context.Context, n Node, from metadata.Seq) (list []*pb.EventsResponse, err error) {
+	for e, err := range n.Events(ctx, from, false) {
+		if err != nil {
+			return nil, err
+		}
+		e.Text, e.Json = cut(e.GetText()), ""
+		list = bounded(append(list, e), maxEvents)
+	}
+	return list, nil
 }
 
 type journalView struct {

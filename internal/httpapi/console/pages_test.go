@@ -92,6 +92,9 @@ func TestCluster(t *testing.T) {
 	if _, text := r.page("/console/cluster"); strings.Contains(text, "handover") {
 		t.Errorf("without HA a handover is spoken of: %s", text)
 	}
+	r.status.Nodes, r.status.Node = nil, &pb.Node{NodeId: "a", Role: pb.Role_ROLE_PRIMARY, RpcAddress: "10.0.0.1:50051", Version: "v1"}
+	has(t, "the one node without HA, with labels for phones", r.get("/console/cluster").Body.String(), `<td data-label="Role">`, `<td data-label="Behind">no<`,
+		`<td data-label="Can take over">high availability is off<`, `<td data-label="Address">10.0.0.1:50051<`, `<td data-label="Version">v1<`)
 }
 
 func TestMemoryLeasesAndCache(t *testing.T) {
@@ -195,6 +198,24 @@ func TestJournal(t *testing.T) {
 	text := look("/console/journal")
 	if n := strings.Count(text, "PUT_END object"); n != shownEvents || !strings.Contains(text, fmt.Sprintf("object %d", 3*maxEvents-1)) {
 		t.Errorf("%d events are shown, want the newest %d", n, shownEvents)
+	}
+}
+
+// The first look at an idle cluster's journal shows the last events, however many beats came
+// since, and later looks read no further back than that.
+func TestJournalBehindBeats(t *testing.T) {
+	for _, beats := range []metadata.Seq{0, tailCommits, tailCommits * tailFurther, 50_000} {
+		r, _ := newPrimaryRig(t)
+		r.events = []*pb.EventsResponse{{Term: 1, Sequence: 3, Type: "PUT_START", Text: "a put"}, {Term: 1, Sequence: 4, Type: "PUT_END", Text: "its end"}}
+		var now tail
+		for look := range metadata.Seq(2) {
+			if err := now.read(t.Context(), r.Node, metadata.Position{Seq: 4 + beats + look, Term: 1}); err != nil {
+				t.Fatal(err)
+			}
+			if len(now.events) != 2 || now.next != 5+beats+look {
+				t.Errorf("look %d behind %d beats: got %v, to go on at %d; want both events, and to go on at %d", look, beats, now.events, now.next, 5+beats+look)
+			}
+		}
 	}
 }
 

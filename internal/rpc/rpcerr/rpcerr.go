@@ -121,6 +121,12 @@ func Parse(err error) (*errs.Error, Source) {
 // unanswered is the operation of errors for calls that no node answered.
 const unanswered = "grpc"
 
+// Unanswered reports whether an error is one of Parse for a call that no node answered.
+func Unanswered(err error) bool {
+	var e *errs.Error
+	return errors.As(err, &e) && e.Op == unanswered && e.Err != nil
+}
+
 // Plain returns an error with the message of a gRPC status only, without the text that gRPC
 // adds to it and to the cause of a failed connection. It returns other errors unchanged.
 func Plain(err error) error {
@@ -154,6 +160,8 @@ func inWords(text string) string {
 		return "the name has no address"
 	case text == context.DeadlineExceeded.Error(), says("waiting for connections to become ready"), says("server preface") && says("use of closed network connection"):
 		return NoAnswer
+	case says("use of closed network connection"):
+		return "the connection was closed"
 	}
 	return text
 }

@@ -187,6 +187,7 @@ func TestCauses(t *testing.T) {
 		{"b:50051", status.Error(codes.DeadlineExceeded, "context deadline exceeded while waiting for connections to become ready"), slow},
 		{"b:50051", status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: raw-read tcp 10.0.0.9:35686->10.0.0.1:50051: use of closed network connection"`), slow},
 		{"b:50051", status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: EOF"`), "error reading server preface: EOF"},
+		{"b:50051", status.Error(codes.Unavailable, `read tcp 10.0.0.9:35686->10.0.0.1:50051: use of closed network connection`), "the connection was closed"},
 		{"b:50051", errors.New("odd"), "odd"},
 	} {
 		if got := rpcerr.Cause(tc.address, tc.err); got != tc.want {

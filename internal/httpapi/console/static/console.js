@@ -85,7 +85,8 @@
     ctx.beginPath();
     ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
     ctx.clip();
-    for (const band of bands) {
+    const rows = Array(4).fill(-Infinity); // where each row of labels ends: those of near terms stand below one another
+    for (const band of bands.toSorted((a, b) => a.from - b.from)) {
       const from = u.valToPos(band.from, "x", true);
       const to = u.valToPos(band.to, "x", true);
       if (band.kind === "term") {
@@ -93,7 +94,12 @@
         ctx.fillRect(from, bbox.top, 1, bbox.height);
         ctx.fillStyle = color("--dim");
         ctx.font = 12 * devicePixelRatio + "px sans-serif";
-        ctx.fillText(band.text.split(":")[0], Math.max(from, bbox.left) + 4, bbox.top + 14 * devicePixelRatio);
+        const label = band.text.split(":")[0];
+        const at = Math.max(from, bbox.left) + 4;
+        const row = rows.findIndex((end) => end < at);
+        if (row < 0 || to < bbox.left) continue; // the table has it
+        rows[row] = at + ctx.measureText(label).width + 6 * devicePixelRatio;
+        ctx.fillText(label, at, bbox.top + (row + 1) * 14 * devicePixelRatio);
       } else if (tint[band.kind]) {
         ctx.globalAlpha = band.to > band.from ? 0.35 : 0.8;
         ctx.fillStyle = tint[band.kind];
@@ -105,13 +111,13 @@
   };
   const clock = (seconds) => new Date(seconds * 1e3).toISOString().slice(11, 19);
   const curve = (label, scale, name, value) => ({ label, scale, stroke: () => color(name), width: 1.5, spanGaps: false, value: (_, v) => (v == null ? "–" : value(v)) });
-  const axis = (scale, side, text) => ({ scale, side, size: 62, stroke: () => color("--dim"), grid: { stroke: () => color("--line"), width: 0.5, show: side === 3 }, values: (_, list) => list.map(text) });
+  const axis = (scale, side, text) => ({ scale, side, size: 70, stroke: () => color("--dim"), grid: { stroke: () => color("--line"), width: 0.5, show: side === 3 }, values: (_, list) => list.map(text) });
   const options = () => ({
     width: place.clientWidth, height: 260, ms: 1e-3,
     tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1e3), "Etc/UTC"),
     scales: { x: { time: true }, hit: { range: [0, 1] }, ms: { range: (_, lo, hi) => [0, Math.max(hi || 0, 1)] }, rate: { range: (_, lo, hi) => [0, Math.max(hi || 0, 1)] } },
     axes: [{ space: 90, values: (_, list) => list.map(clock), stroke: () => color("--dim"), grid: { stroke: () => color("--line"), width: 0.5 } },
-      axis("hit", 3, (v) => Math.round(v * 100) + " %"), axis("ms", 1, (v) => v + " ms")],
+      axis("hit", 3, (v) => Math.round(v * 100) + " %"), axis("ms", 1, (v) => (v < 1000 ? v + " ms" : v / 1000 + " s"))],
     series: [{ label: "UTC", value: (_, v) => (v == null ? "–" : clock(v)) }, curve("hit rate", "hit", "--good", (v) => (100 * v).toFixed(1) + " %"),
       curve("put latency", "ms", "--used", (v) => v.toFixed(2) + " ms"), curve("puts a second", "rate", "--dim", (v) => v.toFixed(0))],
     hooks: { drawClear: [paint], setScale: [(u, key) => { if (key === "x" && u.status) zoomed = u.scales.x.max - u.scales.x.min < span * 0.98; }] },
