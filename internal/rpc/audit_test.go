@@ -47,7 +47,7 @@ func TestIdleOrdersFillNoLog(t *testing.T) {
 		t.Errorf("%d lines, want 50 of the host, those of the removal of all and of %s, and one of another host", got, seg1)
 	}
 	n.logs(t, `"order":"RemoveAll"`)
-	n.logs(t, seg1, `"bytes":1, `"owner":"`+alice+`"`) // the order of another client
+	n.logs(t, seg1, `"bytes":104,`, `"owner":"`+alice+`"`) // the order of another client
 	n.logs(t, `"peer":"127.0.0.2:`, "nothing")
 }
 
