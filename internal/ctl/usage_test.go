@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -244,6 +245,23 @@ func TestEnvironment(t *testing.T) {
 	run(t, "status", "--etcd_endpoints", other, "--address", at, "--timeout=300ms").Want(t, critical, "etcd does not answer", "no answer", at)
 	t.Setenv("UNDERSTUDY_ADDRESS", "a:b:c")
 	run(t, "status").Want(t, cli.StatusUsage, "UNDERSTUDY_ADDRESS", "a:b:c")
+}
+
+// A --yes of refound that names nobody is refused with what to give, and with the nodes that
+// there are, if any answers.
+func TestRefoundNamesNobody(t *testing.T) {
+	x, dead := "--address="+lone(t, "x").RPC, "--address="+deadAddress(t)
+	const needs = "--yes needs the ids of the nodes that lose something, such as --yes=a,b; without --yes, the refusal names them"
+	for _, args := range [][]string{{"--yes"}, {"--yes="}, {"--yes", "--from=x"}, {"--from=x", "--yes=,"}} {
+		run(t, slices.Concat([]string{"refound", x}, args)...).WantMisuse(t, needs+"; nodes that are known: x\n")
+	}
+	o := run(t, "refound", dead, "--from=x", "--yes")
+	if o.WantMisuse(t, needs+"\n"); strings.Contains(o.Err, "known") {
+		t.Errorf("no node answers, and it says %s", o.Err)
+	}
+	run(t, "refound", "--from").WantMisuse(t, "flag needs an argument: --from")
+	run(t, "refound", "--fron=x").WantMisuse(t, "did you mean --from?")
+	run(t, "refound", "--help").Want(t, cli.StatusOK, "one with the ids of those nodes", "such as --yes=a,b")
 }
 
 // A shell is offered names and values, and files only where a file is meant.
