@@ -342,6 +342,9 @@ func testEvents(t *testing.T) {
 
 func testHandover(t *testing.T) {
 	run(t, "handover", "--to=nobody").Want(t, cli.StatusFailed, "INVALID_PARAMS (-600)", `no node "nobody" is registered; there are a, b`)
+	if o := run(t, "__complete", "handover", "--to", ""); !strings.HasPrefix(o.Out, "b\n:") {
+		t.Errorf("--to is completed to %q, want b, and not the primary", o.Out)
+	}
 	run(t, "start-empty", "--yes").Want(t, cli.StatusUsage, "2 nodes answer", "--node")
 	run(t, "start-empty", "--yes", "--node=nobody").Want(t, cli.StatusFailed, `no node "nobody"`)
 	run(t, "start-empty", "--yes", "--node=b").Want(t, cli.StatusFailed, "INVALID_PARAMS (-600)", "standby")

@@ -74,7 +74,7 @@ are printed first. If there are any, it asks on a terminal; elsewhere it needs -
 	}
 	cmd.Flags().StringVar(&to, "to", "", "node that takes over; none means the one closest behind")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	completeFlag(cmd, "to", f.completeNodes)
+	completeFlag(cmd, "to", f.completeStandbys)
 	return cmd
 }
 

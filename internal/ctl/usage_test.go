@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -264,6 +265,21 @@ func TestRefoundNamesNobody(t *testing.T) {
 	run(t, "refound", "--help").Want(t, cli.StatusOK, "one with the ids of those nodes", "such as --yes=a,b")
 }
 
+// typesOfEvents returns the types that there are, a line each, as a test of nodes has checked them.
+func typesOfEvents(t *testing.T) string {
+	b, err := os.ReadFile("../app/testdata/events.golden")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var types []string
+	for line := range strings.Lines(string(b)) {
+		name, _, _ := strings.Cut(line, ":")
+		types = append(types, name)
+	}
+	slices.Sort(types)
+	return strings.Join(slices.Compact(types), "\n") + "\n"
+}
+
 // A shell is offered names and values, and files only where a file is meant.
 func TestCompletion(t *testing.T) {
 	t.Setenv("UNDERSTUDY_ADDRESS", lone(t, "x").RPC)
@@ -275,7 +291,9 @@ func TestCompletion(t *testing.T) {
 		offer string
 		hint  string
 	}{
-		{[]string{"handover", "--to", ""}, "x\n", noFiles},
+		{[]string{"handover", "--to", ""}, "", noFiles}, // there is no standby
+		{[]string{"start-empty", "--node", ""}, "x\n", noFiles},
+		{[]string{"events", "--type", ""}, typesOfEvents(t), noFiles},
 		{[]string{"forget", ""}, "x\n", noFiles},
 		{[]string{"segments", "unmount", ""}, "host\n", noFiles},
 		{[]string{"drain", "start", ""}, "host\n", noFiles},
