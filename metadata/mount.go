@@ -210,14 +210,15 @@ func (s *Store) FindSegment(id segment.ID) (segment.Number, bool) {
 	return 0, false
 }
 
-// OwnerOf returns the client that has mounted a segment.
-func (s *Store) OwnerOf(id segment.ID) (owner segment.ClientID, mounted bool) {
+// OwnerOf returns the client that has mounted a segment, and the bytes of objects in it, those
+// that are being written among them.
+func (s *Store) OwnerOf(id segment.ID) (owner segment.ClientID, used uint64, mounted bool) {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
 	if p := s.mounts.byID[id]; p != nil {
-		return p.Client, true
+		return p.Client, p.Busy() - p.quarantined.Load(), true
 	}
-	return owner, false
+	return owner, 0, false
 }
 
 // Unmount takes a segment away, with every replica and quarantined range on it, for every

@@ -84,6 +84,7 @@ func (t *Term) watchRight(ctx context.Context) {
 			return
 		case left > 0 && lapsed > 0:
 			n.turn(true, n.Clock())
+			t.lapsed.Store(nil)
 			lasted := n.Clock() - lapsed
 			t.interrupted(lasted)
 			n.Log.Info().Uint64("term", uint64(t.Number)).Dur("lasted", lasted).Msg("commits come through again: this node answers")
@@ -92,6 +93,7 @@ func (t *Term) watchRight(ctx context.Context) {
 			lapsed = until
 			served, _ := n.turn(false, until)
 			o := t.lapse()
+			t.lapsed.Store(o)
 			filled(n.Log.Warn().Uint64("term", uint64(t.Number)).Dur("served_for", served).Str("cause", string(o.Cause)).Str("reason", o.Reason), "help", o.Help).
 				Msg("no commit comes through: this node answers nobody until one does")
 		}

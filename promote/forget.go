@@ -37,6 +37,9 @@ func (n *Node) Forget(ctx context.Context, id string) error {
 		return errs.Wrap(errs.Unavailable, op, etcdclient.Explain(err))
 	}
 	i := slices.IndexFunc(list, func(c CompleteNode) bool { return c.ID == id })
+	if i < 0 && len(list) == 0 {
+		return errs.New(errs.InvalidParams, op, "no node %q is listed as complete; no node is listed", id)
+	}
 	if i < 0 {
 		return errs.New(errs.InvalidParams, op, "no node %q is listed as complete; there are: %v", id, list)
 	}

@@ -80,6 +80,36 @@ func TestHandoverWhileEtcdIsFull(t *testing.T) {
 	}
 }
 
+// etcd is full until the right to answer has lapsed, and has space again. The standby then deposes
+// the primary, and the record of its term names what was the cause: that etcd was full.
+func TestARecordedEndNamesAFullEtcd(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t, etcdtest.WithQuota(16<<20))
+	w := newCluster(t, etcd)
+	foreign := func(c *promote.Config) { c.Compact = false }
+	a := w.start("a", foreign)
+	w.serving(a).mount()
+	b := w.start("b", foreign)
+	w.promotable(b)
+	w.listed(a, "b")
+	revision := etcd.FillQuota(t)
+	waitFor(t, "the end of reads", func() bool { return !a.serves() })
+	do(t, etcd, clientv3.OpDelete(layout.Leader())) // a full etcd still deletes; so a commits nothing more
+	etcd.Compact(t, revision)
+	etcd.Defrag(t)
+	if _, err := etcd.Client(t).AlarmDisarm(t.Context(), &clientv3.AlarmMember{}); err != nil { // all there are
+		t.Fatal(err)
+	}
+	w.serving(a, b)
+	waitFor(t, "a's record of the end of its term", func() bool {
+		list, _ := b.Terms(t.Context())
+		return len(list) == 2 && list[0].Ended != ""
+	})
+	if list, _ := b.Terms(t.Context()); !strings.Contains(list[0].End, "NOSPACE") || !strings.Contains(list[0].End, "no longer elected") {
+		t.Errorf("how a's term ended: got %q; want that etcd was full, and that another node was elected", list[0].End)
+	}
+}
+
 // Of two orders at the same time one is executed. The other gets an answer when the term ends,
 // and does not end a later term.
 func TestTwoOrdersAtOnce(t *testing.T) {

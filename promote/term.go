@@ -64,6 +64,7 @@ type Term struct {
 	failing       atomic.Pointer[error]         // error of the last attempt to commit; nil if it succeeded
 	interruptions atomic.Pointer[Interruptions] // nil for none; watchRight stores it
 	counted       chan struct{}                 // has a value after an interruption was counted
+	lapsed        atomic.Pointer[Obstacle]      // why no commit comes through; nil while they do; watchRight stores it
 	held          bool                          // changes are refused, since etcd is nearly full; for keepPace alone
 
 	flushed bool // every lease is in the journal, and no call is answered any more; for leave alone

@@ -179,14 +179,25 @@ func (t *Term) recordEnd(ctx context.Context, err error) {
 	if r.Term == 0 {
 		return
 	}
-	r.Ended, r.End, r.Left = wallTime(t.node.silentFor()), t.end, (t.left + time.Millisecond - 1).Milliseconds()
-	if r.End == "" && err != nil {
-		r.End = err.Error()
-	}
+	r.Ended, r.End, r.Left = wallTime(t.node.silentFor()), cmp.Or(t.end, t.endedBy(err)), (t.left + time.Millisecond - 1).Milliseconds()
 	if i := t.interruptions.Load(); i != nil {
 		r.Interruptions = *i
 	}
 	_ = t.node.writeTerm(ctx, *r)
+}
+
+// endedBy says why a term ended with an error. If no commit had come through before, that is
+// the cause: that another node was elected then only followed from it.
+func (t *Term) endedBy(err error) string {
+	o := t.lapsed.Load()
+	switch {
+	case err == nil:
+		return ""
+	case o == nil:
+		return err.Error()
+	default:
+		return fmt.Sprintf("%s; then: %v", o.Reason, err)
+	}
 }
 
 // writeTerm writes a record. It also logs an error, for callers that go on regardless.

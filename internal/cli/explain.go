@@ -27,7 +27,7 @@ func explain(err error, command string) string {
 		return text // no cluster would help
 	case kind == errs.IllegalClient && slices.ContainsFunc(lacksRole, func(says string) bool { return strings.Contains(text, says) }):
 		advice = "call with the certificate or the token of an operator, or for what changes nothing of a viewer: --tls-cert and --tls-key, or --token-file with --tls-ca"
-	case kind == errs.IllegalClient && command == "mount":
+	case kind == errs.IllegalClient && (command == "mount" || strings.Contains(text, "may use the client id")):
 		advice = "name the client that your certificate or token is for with --client-id"
 	case advice == seeStatus && (command == "status" || command == "doctor" || strings.Contains(text, "no node answers")):
 		advice = "check whether nodes run, and --address or --etcd_endpoints (" + EnvPrefix + "ADDRESS, " + EnvPrefix + "ETCD_ENDPOINTS)"

@@ -52,6 +52,7 @@ func TestAdviceOnAccess(t *testing.T) {
 		{errs.New(errs.IllegalClient, "Status", "the caller has shown neither a certificate nor a token"), "of an operator"},
 		{errs.New(errs.IllegalClient, "Status", "the token is unknown, or came without TLS"), "of an operator"},
 		{errs.New(errs.IllegalClient, "PutEnd", ""), "--client-id"},
+		{errs.New(errs.IllegalClient, "PutStart", "\"c\" may use the client id x, and not y"), "your certificate or token is for with --client-id"},
 	} {
 		if got := explain(c.err, "status"); !strings.Contains(got, c.want) {
 			t.Errorf("got %q, want %q in it", got, c.want)

@@ -342,6 +342,9 @@ func testEvents(t *testing.T) {
 
 func testHandover(t *testing.T) {
 	run(t, "handover", "--to=nobody").Want(t, cli.StatusFailed, "INVALID_PARAMS (-600)", `no node "nobody" is registered; there are a, b`)
+	if o := run(t, "__complete", "handover", "--to", ""); !strings.HasPrefix(o.Out, "b\n:") {
+		t.Errorf("--to is completed to %q, want b, and not the primary", o.Out)
+	}
 	run(t, "start-empty", "--yes").Want(t, cli.StatusUsage, "2 nodes answer", "--node")
 	run(t, "start-empty", "--yes", "--node=nobody").Want(t, cli.StatusFailed, `no node "nobody"`)
 	run(t, "start-empty", "--yes", "--node=b").Want(t, cli.StatusFailed, "INVALID_PARAMS (-600)", "standby")
@@ -377,10 +380,11 @@ func testForget(t *testing.T) {
 	var o clitest.Outcome
 	clitest.Eventually(t, "a and b are listed", func() bool {
 		o = run(t, "forget", "--yes", "a", "nobody", "b")
-		return strings.Contains(o.Err, "2 of 3 failed")
+		return strings.Count(o.Err, "UNAVAILABLE_IN_CURRENT_STATUS") == 2
 	})
-	o.Want(t, cli.StatusFailed, "a: Forget: UNAVAILABLE_IN_CURRENT_STATUS (-1010)", "b: Forget: UNAVAILABLE_IN_CURRENT_STATUS (-1010)", "not listed: nobody")
-	r := clitest.Decode[forgetResult](t, run(t, "forget", "--yes", "a", "nobody", "-o", "json"))
+	o.Want(t, cli.StatusFailed, "a: Forget: UNAVAILABLE_IN_CURRENT_STATUS (-1010)", "b: Forget: UNAVAILABLE_IN_CURRENT_STATUS (-1010)", "3 of 3 failed")
+	unlisted := run(t, "forget", "--yes", "nobody", "-o", "json").Want(t, cli.StatusFailed, "INVALID_PARAMS (-600)", `no node "nobody" is listed as complete`, "a (everything", "b (everything")
+	r := clitest.Decode[forgetResult](t, unlisted)
 	if len(r.NodeIDs) != 0 || !slices.Equal(r.NotListed, []string{"nobody"}) {
 		t.Errorf("got %+v, want that nobody is not listed", r)
 	}
@@ -408,7 +412,7 @@ func testStartEmpty(t *testing.T, c *cluster, kill func()) {
 		o = run(t, "forget", "--yes", "a", "b")
 		return o.Status == cli.StatusOK
 	})
-	again := run(t, "forget", "--yes", "a", "b").Want(t, cli.StatusOK, "not listed: a, b")
+	again := run(t, "forget", "--yes", "a", "b").Want(t, cli.StatusFailed, "2 of 2 failed", "INVALID_PARAMS (-600)", "no node is listed")
 	if strings.Contains(again.Out, "nobody waits") {
 		t.Errorf("the second time it says\n%s", again.Out)
 	}

@@ -66,6 +66,19 @@ func (f *Flags) completeNodes(cmd *cobra.Command, args []string, _ string) ([]st
 	})
 }
 
+// completeStandbys completes to the nodes that the primary could hand over to.
+func (f *Flags) completeStandbys(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return f.offer(cmd, args, func(_ context.Context, all nodes) (ids []string) {
+		primary := all.primary()
+		for _, n := range all {
+			if n != primary && n.id != "" {
+				ids = append(ids, n.id)
+			}
+		}
+		return ids
+	})
+}
+
 func (f *Flags) completeMembers(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	return f.offer(cmd, args, func(_ context.Context, all nodes) (names []string) {
 		if len(args) > 0 { // these commands take one argument
@@ -107,20 +120,14 @@ func (f *Flags) completeJobs(cmd *cobra.Command, args []string, _ string) ([]str
 	})
 }
 
-// completeTypes completes to the types of events that the journal has.
-func (f *Flags) completeTypes(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	const most = 10_000
-	return f.offer(cmd, args, func(ctx context.Context, all nodes) (types []string) {
-		stream, err := all.best().admin.Events(ctx, &pb.EventsRequest{Limit: most})
-		for err == nil {
-			var event *pb.EventsResponse
-			if event, err = stream.Recv(); err == nil && !slices.Contains(types, event.GetType()) {
-				types = append(types, event.GetType())
-			}
-		}
-		slices.Sort(types)
-		return types
-	})
+// completeTypes completes to all types of events. The reference lists what is in them.
+func completeTypes() completer {
+	return values(
+		"ADD_LOCAL_DISK", "ADD_TASK", "CLEAR_REPLICAS", "CLOSE_SEGMENT", "DISCARD", "END_TRANSFER", "EVICTION_CUTOFF", "EVICT_TENANT", "FORK",
+		"LEASE_RENEWALS", "MOUNT_LOCAL_DISK", "MOUNT_SEGMENT", "PUT_END", "PUT_REVOKE", "PUT_START", "REMOVE", "REMOVE_ALL", "REMOVE_BY_REGEX",
+		"REVOKE_REPLICAS", "SAVE_DRAIN", "SET_OFFLOADING", "SET_QUOTA", "SET_TASKS", "START_TRANSFER", "TERM_START", "UNMOUNT_LOCAL_DISK",
+		"UNMOUNT_SEGMENT", "USE_RULES", "WIPE_DISKS",
+	)
 }
 
 func (f *Flags) completeTenants(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {

@@ -68,7 +68,7 @@ As JSON it prints one event a line, as YAML one a document.`,
 	cmd.Flags().Uint64Var(&e.limit, "limit", enough, "most events to print; 0 for all, as with --follow or --since if it is not given")
 	cmd.Flags().DurationVar(&e.since, "since", 0, "only events committed no longer than this before the newest one, such as 30s")
 	cmd.Flags().StringSliceVar(&e.types, "type", nil, "only events of these `types`, such as PUT_START,REMOVE")
-	completeFlag(cmd, "type", f.completeTypes)
+	completeFlag(cmd, "type", completeTypes())
 	about := func(flag, usage string) {
 		cmd.Flags().Func(flag, usage, func(name string) error {
 			e.about = append(e.about, &subject{name: name})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"github.com/understudy-store/understudy/client"
@@ -18,7 +19,7 @@ func (f *Flags) keysCommand(cmd *cobra.Command, call func(context.Context, *sess
 	cmd.Args = cli.Arguments(1, -1, "at least one KEY")
 	cmd.ValidArgsFunction = f.completeKeys
 	cmd.RunE = func(cmd *cobra.Command, keys []string) error {
-		return f.call(cmd, writer(), func(ctx context.Context, s *session) error {
+		return f.call(cmd, uuid.Nil, func(ctx context.Context, s *session) error {
 			failed := &failedItems{}
 			result, people, err := call(ctx, s, keys, failed)
 			if err != nil {
@@ -207,7 +208,7 @@ func (r *removedResult) print(w io.Writer) {
 }
 
 func (f *Flags) removeMany(cmd *cobra.Command, remove func(context.Context, *session) (client.RemovalResult, error)) error {
-	return f.call(cmd, writer(), func(ctx context.Context, s *session) error {
+	return f.call(cmd, uuid.Nil, func(ctx context.Context, s *session) error {
 		n, err := remove(ctx, s)
 		if err != nil {
 			return err

@@ -62,7 +62,7 @@ func (f *Flags) memberListCommand() *cobra.Command {
 // A memberGoes is what `masterctl member replace` and `remove` print.
 type memberGoes struct {
 	Name string `json:"name"`
-	Was  bool   `json:"was_member"` // false if the command is run again
+	Was  bool   `json:"was_member"` // true: there is no output for a name that is no member's
 }
 
 func (f *Flags) memberGoesCommand(use, short string, replace bool, then string) *cobra.Command {
@@ -75,7 +75,8 @@ func (f *Flags) memberGoesCommand(use, short string, replace bool, then string) 
 		Short: short,
 		Long: short + `. NAME is that of the node, or the peer URL of a member that
 has never started. It is refused while that node runs, and if too few of the other members do.
-If it is no member, such as in a second run, that is no failure.`,
+It fails if there is no such member, and names those that there are. So it does for one
+that was removed already: where an answer was lost, see masterctl member list.`,
 		Args:              cli.Arguments(1, 1, "one NAME"),
 		ValidArgsFunction: f.completeMembers,
 		RunE: func(cmd *cobra.Command, names []string) error {
@@ -83,15 +84,10 @@ If it is no member, such as in a second run, that is no failure.`,
 				return cli.Misusef("the NAME is empty")
 			}
 			return f.withNodes(func(ctx context.Context, cmd *cobra.Command, all nodes) error {
-				result, text := memberGoes{names[0], true}, done+"; "+then
 				if _, err := all.best().admin.RemoveMember(ctx, &pb.RemoveMemberRequest{Name: names[0], Replace: replace}); err != nil {
-					e := adminError(err)
-					if e.Kind != errs.InvalidParams { // the only reason for it
-						return e
-					}
-					result.Was, text = false, "is no member; masterctl member list shows them"
+					return adminError(err)
 				}
-				return f.Print(cmd, result, func(w io.Writer) { fmt.Fprintf(w, "%s %s\n", cli.Printable(names[0]), text) })
+				return f.Print(cmd, memberGoes{names[0], true}, func(w io.Writer) { fmt.Fprintf(w, "%s %s; %s\n", cli.Printable(names[0]), done, then) })
 			})(cmd, names)
 		},
 	}, "the data of this member are given up")

@@ -74,7 +74,7 @@ are printed first. If there are any, it asks on a terminal; elsewhere it needs -
 	}
 	cmd.Flags().StringVar(&to, "to", "", "node that takes over; none means the one closest behind")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	completeFlag(cmd, "to", f.completeNodes)
+	completeFlag(cmd, "to", f.completeStandbys)
 	return cmd
 }
 
@@ -199,8 +199,8 @@ func (f *Flags) pauseFor(cmd *cobra.Command, d time.Duration, says string) error
 }
 
 type forgetResult struct {
-	NodeIDs   []string `json:"node_ids"` // struck off
-	NotListed []string `json:"not_listed,omitempty"`
+	NodeIDs   []string `json:"node_ids"`             // struck off
+	NotListed []string `json:"not_listed,omitempty"` // each of them failed
 }
 
 func (f *Flags) forgetCommand() *cobra.Command {
@@ -209,8 +209,9 @@ func (f *Flags) forgetCommand() *cobra.Command {
 		Short: "Give up what nodes hold that do not come back",
 		Long: `Strikes nodes off the list of those that hold the whole state. A cluster in which no
 node holds the state waits for them before it starts empty. It is refused for a node
-that runs; the others are struck off all the same. One that is not listed, such as in a
-second run, is no failure.`,
+that runs, and for one that is not listed, with the ids of those that are; the others
+are struck off all the same. A node that was struck off is listed no more: where an
+answer was lost, a second run says so.`,
 		Args:              cli.Arguments(1, -1, "at least one NODE"),
 		ValidArgsFunction: f.completeNodes,
 		RunE: func(cmd *cobra.Command, ids []string) error {
@@ -242,7 +243,7 @@ func (n *node) forget(ctx context.Context, id string) error {
 // add records the outcome for a node.
 func (r *forgetResult) add(id string, err error, failed *failedItems) {
 	if errs.KindOf(err) == errs.InvalidParams { // the only reason for it
-		r.NotListed, err = append(r.NotListed, id), nil
+		r.NotListed = append(r.NotListed, id)
 	} else if err == nil {
 		r.NodeIDs = append(r.NodeIDs, id)
 	}
@@ -252,8 +253,5 @@ func (r *forgetResult) add(id string, err error, failed *failedItems) {
 func (r *forgetResult) print(w io.Writer) {
 	if len(r.NodeIDs) > 0 {
 		fmt.Fprintf(w, "nobody waits for %s any more\n", joined(r.NodeIDs))
-	}
-	if len(r.NotListed) > 0 {
-		fmt.Fprintf(w, "not listed: %s\n", joined(r.NotListed))
 	}
 }

@@ -55,10 +55,9 @@ func (p *putFlags) bind(f *pflag.FlagSet, size uint64) {
 	bindClientID(f, &p.client)
 }
 
-// bindClientID adds the flag that names the writer of an object.
+// bindClientID adds the flag that names the writer of an object; zero without it.
 func bindClientID(f *pflag.FlagSet, id *uuid.UUID) {
-	*id = writer()
-	uuidVar(f, id, "client-id", "writer of the object, a `uuid` (default "+id.String()+", for all puts of masterctl)")
+	uuidVar(f, id, "client-id", "writer of the object, a `uuid` (default that of the client certificate in --tls-cert, or else "+writer().String()+", for all puts of masterctl)")
 }
 
 func uuidVar(f *pflag.FlagSet, id *uuid.UUID, name, usage string) {

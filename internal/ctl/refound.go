@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/internal/cli"
@@ -33,11 +36,15 @@ this by themselves when etcd has lost the journal and they know who holds most o
 it. This command is for when they cannot know, and for a state that is older.
 
 It is refused while a node serves or holds more, or may do so. The refusal says what
-would be lost, and which --yes gives it up: one that names those nodes. Memory that
-is free in that state may be in use by others since, so it is given out again only
-after the longest time that they may use it.`,
+would be lost, and which --yes gives it up: one with the ids of those nodes, such as
+--yes=a,b. So run the command without --yes first. Memory that is free in that state
+may be in use by others since, so it is given out again only after the longest time
+that they may use it.`,
 		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("yes") && !areIDs(giveUp) {
+				return f.yesNeedsIDs(cmd)
+			}
 			if (from == "") == (file == "") || from != "" && id != "" {
 				return cli.Misusef("give either --from, or --from-file and perhaps --node")
 			}
@@ -68,9 +75,36 @@ after the longest time that they may use it.`,
 	completeFlag(cmd, "from", f.completeNodes)
 	completeFlag(cmd, "node", f.completeNodes)
 	completeFlag(cmd, "from-file", fileNames)
-	cmd.Flags().StringSliceVar(&giveUp, "yes", nil, "confirm: `ids` of the nodes that lose something, separated by ',', as the refusal names them")
-	completeFlag(cmd, "yes", f.completeNodes)
+	f.bindGiveUp(cmd, &giveUp)
 	return cmd
+}
+
+// bindGiveUp adds the flag --yes of refound, which is never bare.
+func (f *Flags) bindGiveUp(cmd *cobra.Command, giveUp *[]string) {
+	cmd.Flags().StringSliceVar(giveUp, "yes", nil, "confirm: `ids` of the nodes that lose something, as the refusal names them, such as --yes=a,b")
+	completeFlag(cmd, "yes", f.completeNodes)
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		var bare *pflag.ValueRequiredError
+		if errors.As(err, &bare) && bare.GetSpecifiedName() == "yes" {
+			return f.yesNeedsIDs(cmd)
+		}
+		return cli.Misuse(cli.FlagError(cmd, err))
+	})
+}
+
+// areIDs reports whether the values of --yes may be ids of nodes: without one, the flag takes the
+// flag after it for its value.
+func areIDs(values []string) bool {
+	return len(values) > 0 && !slices.ContainsFunc(values, func(s string) bool { return s == "" || strings.HasPrefix(s, "--") })
+}
+
+// yesNeedsIDs returns the error for a --yes that names no node, with the nodes that are known.
+func (f *Flags) yesNeedsIDs(cmd *cobra.Command) error {
+	text := "--yes needs the ids of the nodes that lose something, such as --yes=a,b; without --yes, the refusal names them"
+	if ids, _ := f.completeNodes(cmd, nil, ""); len(ids) > 0 {
+		text += "; nodes that are known: " + joined(ids)
+	}
+	return cli.Misusef("%s", text)
 }
 
 // refound orders the node to found the journal anew.

@@ -151,7 +151,7 @@ func (f *Flags) unmount(cmd *cobra.Command, which segmentResult, objects *uint64
 	if err != nil {
 		return err
 	}
-	return f.call(cmd, writer(), func(ctx context.Context, s *session) error {
+	return f.call(cmd, uuid.Nil, func(ctx context.Context, s *session) error {
 		if err := s.UnmountSegment(ctx, id); err != nil {
 			return err
 		}

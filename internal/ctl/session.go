@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -15,8 +16,8 @@ import (
 	"github.com/understudy-store/understudy/internal/cli"
 )
 
-// writer is the client id under which objects are put unless another one is
-// given: always the same, so that put-end can follow put-start.
+// writer is the client id under which objects are put unless another one is given or the
+// certificate is for one: always the same, so that put-end can follow put-start.
 func writer() uuid.UUID { return uuid.NewSHA1(uuid.NameSpaceDNS, []byte("masterctl.understudy")) }
 
 // A session is a client of the cluster during one command, and its Observer.
@@ -94,10 +95,11 @@ func (f *Flags) session(ctx context.Context, id uuid.UUID, news func(format stri
 	return s, cli.Misuse(err)
 }
 
-// call runs a function with a client, within the command's time limit.
+// call runs a function with a client, within the command's time limit. A zero id means that of
+// the certificate, or else writer.
 func (f *Flags) call(cmd *cobra.Command, id uuid.UUID, run func(context.Context, *session) error) error {
 	return f.Run(cmd, func(ctx context.Context) error {
-		s, err := f.session(ctx, id, nil)
+		s, err := f.session(ctx, cmp.Or(id, f.ownClientID(), writer()), nil)
 		if err != nil {
 			return err
 		}

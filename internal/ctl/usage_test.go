@@ -2,6 +2,8 @@ package ctl
 
 import (
 	"net"
+	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -246,6 +248,38 @@ func TestEnvironment(t *testing.T) {
 	run(t, "status").Want(t, cli.StatusUsage, "UNDERSTUDY_ADDRESS", "a:b:c")
 }
 
+// A --yes of refound that names nobody is refused with what to give, and with the nodes that
+// there are, if any answers.
+func TestRefoundNamesNobody(t *testing.T) {
+	x, dead := "--address="+lone(t, "x").RPC, "--address="+deadAddress(t)
+	const needs = "--yes needs the ids of the nodes that lose something, such as --yes=a,b; without --yes, the refusal names them"
+	for _, args := range [][]string{{"--yes"}, {"--yes="}, {"--yes", "--from=x"}, {"--from=x", "--yes=,"}} {
+		run(t, slices.Concat([]string{"refound", x}, args)...).WantMisuse(t, needs+"; nodes that are known: x\n")
+	}
+	o := run(t, "refound", dead, "--from=x", "--yes")
+	if o.WantMisuse(t, needs+"\n"); strings.Contains(o.Err, "known") {
+		t.Errorf("no node answers, and it says %s", o.Err)
+	}
+	run(t, "refound", "--from").WantMisuse(t, "flag needs an argument: --from")
+	run(t, "refound", "--fron=x").WantMisuse(t, "did you mean --from?")
+	run(t, "refound", "--help").Want(t, cli.StatusOK, "one with the ids of those nodes", "such as --yes=a,b")
+}
+
+// typesOfEvents returns the types that there are, a line each, as a test of nodes has checked them.
+func typesOfEvents(t *testing.T) string {
+	b, err := os.ReadFile("../app/testdata/events.golden")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var types []string
+	for line := range strings.Lines(string(b)) {
+		name, _, _ := strings.Cut(line, ":")
+		types = append(types, name)
+	}
+	slices.Sort(types)
+	return strings.Join(slices.Compact(types), "\n") + "\n"
+}
+
 // A shell is offered names and values, and files only where a file is meant.
 func TestCompletion(t *testing.T) {
 	t.Setenv("UNDERSTUDY_ADDRESS", lone(t, "x").RPC)
@@ -257,7 +291,9 @@ func TestCompletion(t *testing.T) {
 		offer string
 		hint  string
 	}{
-		{[]string{"handover", "--to", ""}, "x\n", noFiles},
+		{[]string{"handover", "--to", ""}, "", noFiles}, // there is no standby
+		{[]string{"start-empty", "--node", ""}, "x\n", noFiles},
+		{[]string{"events", "--type", ""}, typesOfEvents(t), noFiles},
 		{[]string{"forget", ""}, "x\n", noFiles},
 		{[]string{"segments", "unmount", ""}, "host\n", noFiles},
 		{[]string{"drain", "start", ""}, "host\n", noFiles},

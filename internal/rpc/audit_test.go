@@ -41,6 +41,7 @@ func TestIdleOrdersFillNoLog(t *testing.T) {
 	if _, err := n.objects.RemoveAll(ctx, &pb.RemoveAllRequest{Force: true}); err != nil {
 		t.Fatal(err)
 	}
+	n.put("b")
 	if _, err := n.clients.UnmountSegment(ctx, &pb.UnmountSegmentRequest{ClientId: bob, SegmentId: seg1}); err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +52,7 @@ func TestIdleOrdersFillNoLog(t *testing.T) {
 		t.Errorf("%d lines, want 50 of the host, those of the removal of all and of %s, and one of another host", got, seg1)
 	}
 	n.logs(t, `"order":"RemoveAll"`)
-	n.logs(t, seg1, `"owner":"`+alice+`"`) // the order of another client
+	n.logs(t, seg1, `"bytes":104,`, `"owner":"`+alice+`"`) // the order of another client
 	n.logs(t, `"peer":"127.0.0.2:`, "nothing")
 }
 

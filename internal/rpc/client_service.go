@@ -96,8 +96,11 @@ func (s *clientService) UnmountSegment(ctx context.Context, r *pb.UnmountSegment
 	by := service.Unmount{Client: client, OwnOnly: callerOf(ctx).Role == access.Client}
 	err = m.UnmountSegment(service.From(ctx, callerFor(ctx)), id, &by)
 	noteChange(ctx, by.Changed(err))
-	if owner, foreign := by.Owner(); foreign {
-		noteOf(ctx).owner = owner.String()
+	if taken, foreign := by.Taken(); taken != nil {
+		note := noteOf(ctx)
+		if note.bytes = &taken.Bytes; foreign {
+			note.owner = taken.Owner.String()
+		}
 	}
 	if err != nil {
 		return nil, err

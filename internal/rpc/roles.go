@@ -122,16 +122,17 @@ func (s *Server) authorizeUnary(ctx context.Context, req any, info *grpc.UnarySe
 	}
 	note := new(orderNote)
 	resp, err = handler(context.WithValue(ctx, orderKey{}, note), req)
-	s.auditOrder(ctx, audited{who: who, method: info.FullMethod, req: req, resp: resp, err: err, owner: note.owner}, note)
+	s.auditOrder(ctx, audited{who: who, method: info.FullMethod, req: req, resp: resp, err: err, owner: note.owner, bytes: note.bytes}, note)
 	return resp, err
 }
 
 // An orderNote carries what the call of an order reports to the audit.
 type orderNote struct {
-	known   bool   // whether it changed something is known from changed, and not from the error
-	changed bool   // it changed something, or may have
-	sent    bool   // it sent some of the state
-	owner   string // of what it took from another client; empty if it did not
+	known   bool    // whether it changed something is known from changed, and not from the error
+	changed bool    // it changed something, or may have
+	sent    bool    // it sent some of the state
+	owner   string  // of what it took from another client; empty if it did not
+	bytes   *uint64 // of the objects on a segment that it took away; nil for none
 }
 
 type orderKey struct{}
@@ -264,7 +265,8 @@ type audited struct {
 	req    any // nil if nothing of it is logged
 	resp   any
 	err    error
-	owner  string // of what it took from another client; empty for none
+	owner  string  // of what it took from another client; empty for none
+	bytes  *uint64 // of objects in the memory that it took away; nil for none
 }
 
 func (s *Server) audit(ctx context.Context, log infoLog, what string, c audited) {
@@ -284,6 +286,9 @@ func (s *Server) audit(ctx context.Context, log infoLog, what string, c audited)
 	}
 	if done, ok := c.resp.(interface{ GetRemoved() uint64 }); ok {
 		line.Uint64("objects", done.GetRemoved())
+	}
+	if c.bytes != nil {
+		line.Uint64("bytes", *c.bytes)
 	}
 	if c.owner != "" {
 		line.Str("owner", c.owner)

@@ -274,17 +274,21 @@ type Unmount struct {
 	Client  segment.ClientID
 	OwnOnly bool // refuse a segment of another client
 
-	there bool                             // it was mounted before the call
-	found atomic.Pointer[segment.ClientID] // its owner, as soon as it is about to be unmounted
+	there bool                      // it was mounted before the call
+	found atomic.Pointer[TakenAway] // what it was, as soon as it is about to be unmounted
 }
 
-// Owner returns the owner of the segment that was unmounted, or may have been, if that is
-// another client.
-func (u *Unmount) Owner() (owner segment.ClientID, foreign bool) {
-	if p := u.found.Load(); p != nil {
-		owner = *p
-	}
-	return owner, owner != u.Client && owner != segment.ClientID{}
+// TakenAway is what an unmount took.
+type TakenAway struct {
+	Owner segment.ClientID
+	Bytes uint64 // of objects on the segment, those that were being written among them
+}
+
+// Taken returns what was unmounted, or may have been, nil for nothing. foreign says that it was
+// another client's.
+func (u *Unmount) Taken() (taken *TakenAway, foreign bool) {
+	taken = u.found.Load()
+	return taken, taken != nil && taken.Owner != u.Client && taken.Owner != segment.ClientID{}
 }
 
 // Changed reports whether a call with this error unmounted the segment, or may have. One that
@@ -304,16 +308,16 @@ func (m *Master) UnmountSegment(ctx context.Context, id segment.ID, by *Unmount)
 	if by == nil {
 		by = new(Unmount)
 	}
-	_, by.there = m.Store.OwnerOf(id)
+	_, _, by.there = m.Store.OwnerOf(id)
 	err := m.withSegments(ctx, func(ctx context.Context) error {
-		owner, ok := m.Store.OwnerOf(id)
+		owner, used, ok := m.Store.OwnerOf(id)
 		if !ok {
 			return m.fenced(ctx, nil)
 		}
 		if by.OwnOnly && owner != by.Client {
 			return m.fenced(ctx, errs.New(errs.IllegalClient, "UnmountSegment", "segment %v is not one of client %v; an operator may unmount it", id, by.Client))
 		}
-		by.found.Store(&owner)
+		by.found.Store(&TakenAway{owner, used})
 		number, _ := m.Store.FindSegment(id) // as it was: others wait
 		return m.unmount(ctx, number)
 	})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rs/zerolog"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/rafthttp"
+	"go.etcd.io/raft/v3"
 )
 
 const (
@@ -60,6 +61,7 @@ func (p *peerPort) serve(h http.Handler) {
 		late := time.AfterFunc(rafthttp.ConnReadTimeout, func() { _ = c.Close() })
 		late.Stop()
 		r.Body = patientBody{r.Body, late}
+		defer abortAtTheEnd()
 		h.ServeHTTP(w, r)
 		// What the handler has not read: the server would wait for it without a limit.
 		if _, err := io.CopyN(io.Discard, r.Body, maxUnread); !errors.Is(err, io.EOF) && !errors.Is(err, http.ErrBodyReadAfterClose) {
@@ -68,6 +70,18 @@ func (p *peerPort) serve(h http.Handler) {
 		}
 	})
 	p.serving.Go(func() { _ = p.server.Serve(p.listener) })
+}
+
+// abortAtTheEnd turns the panic by which etcd ends a request once raft has stopped into one that
+// net/http does not log.
+func abortAtTheEnd() {
+	cause := recover()
+	if err, ok := cause.(error); ok && errors.Is(err, raft.ErrStopped) {
+		cause = http.ErrAbortHandler
+	}
+	if cause != nil {
+		panic(cause)
+	}
 }
 
 // close ends the port and all its connections. It may be called more than once, and on none.
@@ -117,7 +131,7 @@ func (l patientListener) Accept() (net.Conn, error) {
 }
 
 // warnings writes what an HTTP server says of connections to a log, but no stacks: etcd ends
-// requests of members by a panic while it stops.
+// requests that it cannot process by a panic.
 type warnings struct{ to zerolog.Logger }
 
 func (w warnings) Write(b []byte) (int, error) {

@@ -2,6 +2,7 @@ package etcdserver
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/rs/zerolog"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/rafthttp"
+	"go.etcd.io/raft/v3"
 )
 
 // pipes is a listener in memory.
@@ -117,6 +119,33 @@ func TestUnreadRequestsOfMembers(t *testing.T) {
 			t.Errorf("the connection ended after %v, want %v at most", took, rafthttp.ConnReadTimeout)
 		}
 	})
+}
+
+// etcd ends a request of a member by a panic once raft has stopped, at each orderly end of a
+// node: that is not logged. Any other panic is.
+func TestRequestsOfMembersAtTheEnd(t *testing.T) {
+	for cause, logged := range map[error]string{
+		raft.ErrStopped:                          "",
+		fmt.Errorf("apply: %w", raft.ErrStopped): "",
+		errors.New("a fault"):                    "a fault",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l, log := make(pipes), new(strings.Builder)
+			p := newPeerPort(l, nil, zerolog.New(log))
+			p.serve(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(cause) }))
+			own, other := net.Pipe()
+			l <- other
+			if _, err := io.WriteString(own, "GET /raft HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.Copy(io.Discard, own) // until the connection ends
+			close(l)
+			p.close()
+			if got := log.String(); !strings.Contains(got, logged) || logged == "" && got != "" {
+				t.Errorf("%v: logged %q, want %q", cause, got, logged)
+			}
+		})
+	}
 }
 
 // Connections of members that say nothing, wait for nothing or take nothing end.

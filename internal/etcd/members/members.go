@@ -217,7 +217,11 @@ func (c Cluster) find(ctx context.Context, name string) (Member, error) {
 	}
 	i := slices.IndexFunc(list, func(m Member) bool { return m.Name == name || m.Name == "" && m.PeerURL == name })
 	if i < 0 {
-		return Member{}, errs.New(errs.InvalidParams, "", "etcd has no member %.100q; masterctl member list shows them", name)
+		names := make([]string, len(list))
+		for i, m := range list {
+			names[i] = cmp.Or(m.Name, m.PeerURL)
+		}
+		return Member{}, errs.New(errs.InvalidParams, "", "etcd has no member %.100q; there are %s", name, strings.Join(names, ", "))
 	}
 	return list[i], nil
 }

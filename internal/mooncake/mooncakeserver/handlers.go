@@ -303,15 +303,17 @@ func unmountSegment(c call, a *args) error {
 	by := service.Unmount{Client: a.Client, OwnOnly: c.front.NoOrders || c.front.Roles} // Mooncake's clients unmount what they have mounted
 	err := c.master.UnmountSegment(c.counted(), a.SegmentID, &by)
 	c.order.changed = by.Changed(err)
-	if owner, foreign := by.Owner(); foreign {
-		c.order.owner = owner.String()
+	if taken, foreign := by.Taken(); taken != nil {
+		if c.order.bytes = &taken.Bytes; foreign {
+			c.order.owner = taken.Owner.String()
+		}
 	}
 	return err
 }
 
 func gracefulUnmount(c call, a *args) error {
 	grace := time.Duration(min(a.GraceMillis, math.MaxInt64/uint64(time.Millisecond))) * time.Millisecond
-	_, mounted := c.master.Store.OwnerOf(a.SegmentID)
+	_, _, mounted := c.master.Store.OwnerOf(a.SegmentID)
 	closed, drains := c.master.Store.Closed(a.SegmentID)
 	err := c.master.GracefulUnmountSegment(c.counted(), a.Client, a.SegmentID, grace)
 	c.order.changed = mounted && (!closed || drains) && (err == nil || errs.KindOf(err) == errs.Unresolved)

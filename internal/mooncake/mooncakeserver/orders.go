@@ -16,9 +16,10 @@ import (
 // of it.
 type order struct {
 	request string
-	objects int64  // that it removed
-	changed bool   // it changed something, or may have
-	owner   string // of what it took from another client; empty if it did not
+	objects int64   // that it removed
+	changed bool    // it changed something, or may have
+	owner   string  // of what it took from another client; empty if it did not
+	bytes   *uint64 // of the objects on a segment that it took away; nil for none
 	result  errs.Kind
 }
 
@@ -83,6 +84,9 @@ func (s *session) writeOrder(line *zerolog.Event, f *function, o order) {
 	line = line.Str("order", f.name).Stringer("peer", s.conn.RemoteAddr()).Str("request", o.request)
 	if f.sweeps {
 		line.Int64("objects", o.objects)
+	}
+	if o.bytes != nil {
+		line.Uint64("bytes", *o.bytes)
 	}
 	if o.owner != "" {
 		line.Str("owner", o.owner)
