@@ -167,8 +167,13 @@ func untilCurves(t *testing.T, n *cluster.Node) {
 }
 
 // shownWithin is how soon after the kill the Timeline of the next primary has the gap, on a page
-// that is open in a browser too. That takes 1.6 s, of which 1.2 s are the failover.
-const shownWithin = 2 * time.Second
+// that is open in a browser too. That takes 1.6 s, of which 1.2 s are the failover. What the
+// failover takes beyond its own bound, as on a machine with much other work, does not count:
+// the drills watch that.
+const (
+	shownWithin    = 2 * time.Second
+	failoverWithin = 1500 * time.Millisecond // promised, see docs/guarantees.md
+)
 
 // The primary is killed under load: the Timeline of the next one has the gap with its
 // cause. In a browser that is seen without a reload.
@@ -200,8 +205,9 @@ func TestKilledPrimary(t *testing.T) {
 	if !curves(t, standby, killed) {
 		t.Error("the next primary's Timeline has no put with a hit rate from before the kill")
 	}
-	if late := shown.Sub(killed); late > shownWithin {
-		t.Errorf("the Timeline has the gap %v after the kill, want at most %v", late, shownWithin)
+	bound := shownWithin + max(0, served.Sub(killed)-failoverWithin)
+	if late := shown.Sub(killed); late > bound {
+		t.Errorf("the Timeline has the gap %v after the kill, want at most %v", late, bound)
 	}
 	if b == nil {
 		t.Skip("no Chromium is installed (Debian: apt-get install chromium), so what a browser shows is not checked")
@@ -209,8 +215,8 @@ func TestKilledPrimary(t *testing.T) {
 	b.wait(`document.querySelector("tr.is-gap") && document.getElementById("chart").dataset.gaps > 0`)
 	late := time.Since(killed)
 	t.Logf("in the browser, without a reload, in %v", late)
-	if late > shownWithin {
-		t.Errorf("the browser shows the gap %v after the kill, want at most %v", late, shownWithin)
+	if late > bound {
+		t.Errorf("the browser shows the gap %v after the kill, want at most %v", late, bound)
 	}
 	b.wait(`document.querySelector(".role").textContent === "primary"`)
 	points := `document.getElementById("chart").dataset.points`
