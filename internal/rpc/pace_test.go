@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,12 +16,12 @@ import (
 )
 
 // newTestPacer returns a pacer in virtual time, and counts of what it reports.
-func newTestPacer() (p *pacer, slowed, closed *int) {
-	slowed, closed = new(int), new(int)
+func newTestPacer() (p *pacer, slowed, closed *atomic.Int64) {
+	slowed, closed = new(atomic.Int64), new(atomic.Int64)
 	now := clock.Runtime()
 	return &pacer{
 		clock: now, ending: context.Background(), frames: newPaces(now, framePace, mostFrames, mostOwed), conns: newPaces(now, connPace, mostConns, mostOwed/2),
-		slowed: func(net.Addr) { *slowed++ }, closed: func(net.Addr) { *closed++ },
+		slowed: func(net.Addr) { slowed.Add(1) }, closed: func(net.Addr) { closed.Add(1) },
 	}, slowed, closed
 }
 
@@ -87,8 +88,8 @@ func TestFloodsHaveAPace(t *testing.T) {
 					all += <-got
 				}
 				took := (p.clock() - began).Seconds()
-				if took < 15 || *closed != conns {
-					t.Errorf("%d of %d connections were closed after %.0f s, want all after some 20 s", *closed, conns, took)
+				if took < 15 || closed.Load() != conns {
+					t.Errorf("%d of %d connections were closed after %.0f s, want all after some 20 s", closed.Load(), conns, took)
 				}
 				if most := int(mostFrames+framePace*(took+mostOwed.Seconds()))/tc.price + conns*(mostFree+100)/tc.price; all > most {
 					t.Errorf("%d passed in %.0f s, at most %d are expected", all, took, most)
@@ -122,7 +123,7 @@ func TestClientsPayInAdvance(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if *slowed > 0 {
+		if slowed.Load() > 0 {
 			t.Error("the client had to wait")
 		}
 	})
