@@ -24,7 +24,7 @@ type instruments struct {
 	calls, takeovers                                    *prometheus.HistogramVec
 	commit, commitMicros, apply, bytes, changes, values prometheus.Observer
 	snapshot                                            prometheus.Observer
-	refused                                             *prometheus.CounterVec
+	refused, slowed                                     *prometheus.CounterVec
 	writeFailures, cleaned, cleanedBytes                prometheus.Counter
 }
 
@@ -42,6 +42,8 @@ func newInstruments(registry *prometheus.Registry, declare func(title string, f 
 	i := instruments{
 		calls: histogram(titleCalls, "understudy_rpc_duration_seconds",
 			"How long gRPC calls took, by method and status; streams as long as they were open.", seconds, "method", "code"),
+		slowed: counter(titleCalls, "understudy_connections_slowed_total",
+			"Connections of gRPC that sent more besides calls than these need: not read for a while (slowed), or closed in the end (closed).", "outcome"),
 		values: histogram(titleCalls, "master_value_size_bytes",
 			"Sizes of the objects that memory was reserved for.", objectBytes).WithLabelValues(),
 		commit: histogram(titleCommits, "understudy_commit_duration_seconds",
@@ -70,6 +72,9 @@ func newInstruments(registry *prometheus.Registry, declare func(title string, f 
 	// increase.
 	for _, reason := range refusals {
 		i.refused.WithLabelValues(reason)
+	}
+	for _, outcome := range []string{"slowed", "closed"} {
+		i.slowed.WithLabelValues(outcome)
 	}
 	for phase := range phases(promote.Takeover{}) {
 		i.takeovers.WithLabelValues(phase)

@@ -28,6 +28,16 @@ func (m *Metrics) Call(ctx context.Context, method string, code codes.Code, took
 	observe(ctx, m.calls.WithLabelValues(service+"/"+name, code.String()), took.Seconds())
 }
 
+// Slowed reports a connection of gRPC that is not read for a while, since it sends more than its
+// calls need, or is closed for that.
+func (m *Metrics) Slowed(closed bool) {
+	outcome := "slowed"
+	if closed {
+		outcome = "closed"
+	}
+	m.slowed.WithLabelValues(outcome).Inc()
+}
+
 // observe adds a value. If its trace is recorded, the trace's id is the exemplar.
 func observe(ctx context.Context, to prometheus.Observer, value float64) {
 	if span := trace.SpanContextFromContext(ctx); span.IsSampled() {

@@ -54,9 +54,13 @@ type counting struct {
 	open            *openConns
 	callers         *access.Callers // nil without roles
 	admit           func(identity string, from net.Addr) (leave func(), admitted bool)
+	pacer           *pacer
 }
 
 func (c counting) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	if err := c.pacer.admit(raw.RemoteAddr()); err != nil {
+		return nil, nil, err
+	}
 	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
 	if err != nil {
 		return nil, nil, err
@@ -88,6 +92,7 @@ type countedConn struct {
 	peer    string
 	in      frames // read by one goroutine, as gRPC does
 	out     frames // written by one
+	toll    *toll
 
 	mu       sync.Mutex
 	open     map[uint32]call // by stream
@@ -122,12 +127,16 @@ func newCountedConn(conn net.Conn, c counting) *countedConn {
 	return &countedConn{
 		Conn: conn, refused: c.refused, among: c.open, peer: share.Host(conn.RemoteAddr()), in: frames{skip: len(http2.ClientPreface)},
 		open: make(map[uint32]call), calls: account{budget: c.calls}, requests: account{budget: c.requests},
+		toll: newToll(c.pacer, conn.RemoteAddr()),
 	}
 }
 
 func (c *countedConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
+	n, err := c.Conn.Read(c.toll.bound(b))
 	c.in.next(b[:n], c.arrived)
+	if err := c.toll.settle(n); err != nil {
+		return 0, err
+	}
 	for {
 		short, room := c.settle()
 		if room {
@@ -219,7 +228,10 @@ func (c *countedConn) Close() error {
 func (c *countedConn) end() {
 	c.among.of.CompareAndDelete(c.RemoteAddr().String(), c)
 	c.mu.Lock()
-	c.closed = true
+	if !c.closed {
+		c.closed = true
+		close(c.toll.ended)
+	}
 	c.mu.Unlock()
 	c.settle()
 }
@@ -228,14 +240,16 @@ func (c *countedConn) arrived(f http2.FrameHeader) {
 	switch f.Type {
 	case http2.FrameHeaders, http2.FrameContinuation, http2.FrameData:
 	case http2.FrameRSTStream:
-		c.giveUp(f.StreamID)
+		c.toll.arrived(f, c.giveUp(f.StreamID), false)
 		return
 	default:
+		c.toll.arrived(f, false, false)
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	of, begun := c.open[f.StreamID]
+	c.toll.arrived(f, begun, !begun && f.Type == http2.FrameHeaders)
 	if !begun && f.Type != http2.FrameHeaders { // the call is over, and gRPC drops what comes
 		return
 	}
@@ -263,6 +277,7 @@ func (c *countedConn) arrived(f http2.FrameHeader) {
 
 // sent ends a call with the end of its answer, even if its request has not arrived whole.
 func (c *countedConn) sent(f http2.FrameHeader) {
+	c.toll.sent(f)
 	if f.Type == http2.FrameRSTStream || f.Type == http2.FrameHeaders && f.Flags.Has(http2.FlagHeadersEndStream) {
 		c.finish(f.StreamID)
 	}
@@ -277,8 +292,8 @@ func (c *countedConn) finish(stream uint32) {
 }
 
 // giveUp ends a call that its peer has reset. If a write is under way, the call's answer may
-// wait behind it, so the call counts until the write has ended.
-func (c *countedConn) giveUp(stream uint32) {
+// wait behind it, so the call counts until the write has ended. It reports whether there was one.
+func (c *countedConn) giveUp(stream uint32) (begun bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	of, begun := c.open[stream]
@@ -290,6 +305,7 @@ func (c *countedConn) giveUp(stream uint32) {
 	case begun:
 		c.drop(of)
 	}
+	return begun
 }
 
 // add counts more of a call. The lock is held.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"testing"
+	"time"
 
 	"golang.org/x/net/http2"
 
@@ -61,10 +62,14 @@ func FuzzFrames(f *testing.F) {
 	_ = framer.WriteContinuation(7, true, make([]byte, 5_000))
 	f.Add(b.Bytes(), []byte{0}, []byte{})
 	f.Add(b.Bytes(), []byte{8, 0, 200}, b.Bytes()[len(http2.ClientPreface):])
+	still := func() time.Duration { return 0 }
 	f.Fuzz(func(t *testing.T, in, sizes, out []byte) {
 		count := func(sizes []byte) string {
 			budget := share.NewBudget(share.NewRule("bytes", "", 1<<20, 0.5, 1<<10))
-			c := newCountedConn(&replayed{left: in, sizes: sizes}, counting{calls: newHolders(budget), requests: newHolders(budget), refused: func(net.Addr) {}, open: new(openConns)})
+			c := newCountedConn(&replayed{left: in, sizes: sizes}, counting{
+				calls: newHolders(budget), requests: newHolders(budget), refused: func(net.Addr) {}, open: new(openConns),
+				pacer: &pacer{clock: still, frames: newPaces(still, 1, 1<<60, 0), conns: newPaces(still, 1, 1<<60, 0)},
+			})
 			buf, err := make([]byte, 1<<10), error(nil)
 			for err == nil {
 				_, err = c.Read(buf)

@@ -453,3 +453,5 @@ func within(t testing.TB, what string, happened func() bool) {
 }
 
 var errSecret = errors.New("the secret cause")
+
+func (c *calls) Slowed(bool) {}

@@ -151,6 +151,9 @@ func (l Limits) withDefaults() Limits {
 // own goroutine.
 type Observer interface {
 	Call(ctx context.Context, method string, code codes.Code, took time.Duration)
+	// Slowed hears of a connection that is not read for a while, since it sends more than its
+	// calls need, or is closed for that.
+	Slowed(closed bool)
 }
 
 // Config is what a Server works with.
@@ -239,7 +242,7 @@ func NewServer(c Config) *Server {
 	s.streamed = []grpc.StreamServerInterceptor{s.finishStream, s.authorizeStream, s.cutStalled, recovery.StreamServerInterceptor(), s.endStream}
 	open := new(openConns)
 	options := []grpc.ServerOption{
-		grpc.Creds(counting{c.Credentials, newHolders(s.open), newHolders(s.arriving), s.logUnfinished, open, c.Callers, c.Admit}),
+		grpc.Creds(counting{c.Credentials, newHolders(s.open), newHolders(s.arriving), s.logUnfinished, open, c.Callers, c.Admit, s.newPacer()}),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.MaxRecvMsgSize(c.Limits.MessageBytes),

@@ -54,6 +54,7 @@ func testControls() []testControl {
 		{"internal/service", "^TestNamesOfSegmentsAreShared$", "segment-names"},
 		{"internal/service", "^TestTransfersMakeRoomInTheQuota$", "spared-objects"},
 		{"promote", "^TestForgetANodeThatStarts$", "starting-forgotten"},
+		{"internal/rpc", "^TestFloodsAreSlowed$", "frame-pace"},
 		{"internal/rpc", "^TestStopBesideSilentConnections$", "silent-handshakes"},
 		{"internal/etcd/etcdserver", "^TestCopyOfAMember$", "copied-member"},
 		{"internal/etcd/etcdserver", "^TestConnectionsAreBounded$", "etcd-connections"},
