@@ -104,6 +104,9 @@ func (n *node) Call(_ context.Context, method string, _ codes.Code, _ time.Durat
 	}
 }
 
+// Slowed does nothing.
+func (n *node) Slowed(bool) {}
+
 // listen serves at an address until the test ends, and returns it.
 func (n *node) listen(address string) string {
 	t := n.cluster.t
