@@ -50,8 +50,12 @@ func newLoneNode(a *App) *loneNode {
 }
 
 func (n *loneNode) run(ctx context.Context) error {
-	if err := n.writer.Commit(ctx, &metadata.TermStart{Term: 1, Params: n.app.params()}); err != nil {
-		return err
+	// There is no older node: the newest rules hold from the first answer on, as a mount under older
+	// ones does not keep which process made it.
+	for _, first := range []metadata.Change{&metadata.TermStart{Term: 1, Params: n.app.params()}, &metadata.UseRules{Version: metadata.NewestRules}} {
+		if err := n.writer.Commit(ctx, first); err != nil {
+			return err
+		}
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return n.writer.Run(ctx) })
