@@ -93,6 +93,7 @@ type countedConn struct {
 	in      frames // read by one goroutine, as gRPC does
 	out     frames // written by one
 	toll    *toll
+	slot    *share.Slot // for a peer that sends without a pause
 
 	mu       sync.Mutex
 	open     map[uint32]call // by stream
@@ -127,12 +128,12 @@ func newCountedConn(conn net.Conn, c counting) *countedConn {
 	return &countedConn{
 		Conn: conn, refused: c.refused, among: c.open, peer: share.Host(conn.RemoteAddr()), in: frames{skip: len(http2.ClientPreface)},
 		open: make(map[uint32]call), calls: account{budget: c.calls}, requests: account{budget: c.requests},
-		toll: newToll(c.pacer, conn.RemoteAddr()),
+		toll: newToll(c.pacer, conn.RemoteAddr()), slot: c.pacer.slots.Of(share.Host(conn.RemoteAddr())),
 	}
 }
 
 func (c *countedConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(c.toll.bound(b))
+	n, err := c.slot.Read(c.Conn, c.toll.bound(b))
 	c.in.next(b[:n], c.arrived)
 	if err := c.toll.settle(n); err != nil {
 		return 0, err
@@ -140,7 +141,7 @@ func (c *countedConn) Read(b []byte) (int, error) {
 	for {
 		short, room := c.settle()
 		if room {
-			return n, err
+			return n, c.takeSlot(err)
 		}
 		var larger *countedConn
 		if short != nil {
@@ -152,6 +153,21 @@ func (c *countedConn) Read(b []byte) (int, error) {
 		}
 		larger.cut()
 	}
+}
+
+// takeSlot waits for the connection's slot, if it needs one to handle what was read. It returns how
+// the read ended.
+func (c *countedConn) takeSlot(err error) error {
+	if err != nil {
+		return err
+	}
+	c.slot.Wait(c.toll.ending)
+	select {
+	case <-c.toll.ended: // before there was anything to give back
+		c.slot.End()
+	default:
+	}
+	return nil
 }
 
 // openConns are the connections that are open, by the address of their peer.
@@ -233,6 +249,7 @@ func (c *countedConn) end() {
 		close(c.toll.ended)
 	}
 	c.mu.Unlock()
+	c.slot.End()
 	c.settle()
 }
 

@@ -68,7 +68,7 @@ func FuzzFrames(f *testing.F) {
 			budget := share.NewBudget(share.NewRule("bytes", "", 1<<20, 0.5, 1<<10))
 			c := newCountedConn(&replayed{left: in, sizes: sizes}, counting{
 				calls: newHolders(budget), requests: newHolders(budget), refused: func(net.Addr) {}, open: new(openConns),
-				pacer: &pacer{clock: still, frames: newPaces(still, 1, 1<<60, 0), conns: newPaces(still, 1, 1<<60, 0)},
+				pacer: &pacer{clock: still, slots: share.NewSlots(still, 2), frames: newPaces(still, 1, 1<<60, 0), conns: newPaces(still, 1, 1<<60, 0)},
 			})
 			buf, err := make([]byte, 1<<10), error(nil)
 			for err == nil {

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -111,6 +112,7 @@ type pacer struct {
 	clock         clock.Clock
 	frames, conns *paces
 	ending        context.Context
+	slots         *share.Slots
 	slowed        func(peer net.Addr)
 	closed        func(peer net.Addr)
 }
@@ -119,7 +121,7 @@ type pacer struct {
 func (s *Server) newPacer() *pacer {
 	log := s.Log.Sample(&zerolog.BurstSampler{Burst: 5, Period: time.Minute})
 	return &pacer{
-		clock: s.Clock, ending: s.ending,
+		clock: s.Clock, ending: s.ending, slots: share.NewSlots(s.Clock, runtime.GOMAXPROCS(0)),
 		frames: newPaces(s.Clock, framePace, mostFrames, mostOwed), conns: newPaces(s.Clock, connPace, mostConns, mostOwed/2),
 		slowed: func(peer net.Addr) {
 			s.countSlowed(false)

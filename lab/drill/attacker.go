@@ -64,7 +64,7 @@ func attacks(generation string) []attack {
 		{what: "patterns", run: usePatterns, long: true, shows: "scan-turns"}, {what: "waits", run: waitForNothing, waits: true, shows: "digest-places"},
 		{what: "streams of all events", run: readAllEvents}, {what: "questions for the status", run: askForStatus},
 		{what: "long names", run: mountLongNames, at: direct},
-	}, append(floods(), halfOpen()...)...)
+	}, append(floods(generation), halfOpen()...)...)
 }
 
 // direct is a node's gRPC address past the proxy in front of it: whoever comes through that has

@@ -92,6 +92,7 @@ func Controls() []Control {
 		c("hostile-peers", "connection-budget", "others are served", "no failover"),
 		c("hostile-peers", "segment-names", "names are shared"),
 		c("hostile-peers", "frame-pace", "memory", "no failover", "puts are answered"),
+		c("hostile-peers", "flood-slots", "no failover", "puts are answered"),
 		c("any-machine", "journaled-reservations", "D", "S"),
 		c("witness", "journaled-reservations", "D", "S"),
 		c("kv-events", "seen-evictions", "the follower knows all keys"),

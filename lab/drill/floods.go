@@ -2,6 +2,7 @@ package drill
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"net"
@@ -10,10 +11,12 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/internal/mooncake"
+	"github.com/understudy-store/understudy/internal/mooncake/structpack"
 )
 
-// The attacks of peers that send small frames of HTTP/2 without a pause, which cost the node far
-// more processor time than them.
+// The attacks of peers that send small frames of HTTP/2, calls or requests without a pause, which
+// cost the node far more processor time than them.
 
 const (
 	floodPeers  = 20
@@ -21,9 +24,11 @@ const (
 	ownFrame    = 99   // a type that nobody knows
 )
 
-// floods returns these attacks.
-func floods() []attack {
+// floods returns these attacks on nodes that speak a generation of Mooncake's protocol.
+func floods(generation string) []attack {
 	return []attack{
+		{what: "calls without a pause", at: direct, run: flood(refusedCalls), shows: "flood-slots"},
+		{what: "requests without a pause", at: direct, run: floodRequests(generation)},
 		{what: "frames of an unknown type", at: direct, run: flood(unknownFrames), peers: floodPeers},
 		{what: "calls that are reset at once", at: direct, run: flood(resetCalls), shows: "frame-pace"},
 	}
@@ -57,16 +62,45 @@ func unknownFrames(to *http2.Framer, _ uint32) {
 	}
 }
 
+// floodRequests asks for a key without end, and reads what is answered.
+func floodRequests(generation string) func(context.Context, string) {
+	g, _ := mooncake.NewGeneration(cmp.Or(generation, mooncake.Names()[0]))
+	args := mooncake.Args{Key: repeatedKey}
+	frame := mooncakeFrame(g.ExistKey.ID, structpack.Pack(new(structpack.Writer), nil, g.ExistKey.Args, &args))
+	return func(ctx context.Context, address string) {
+		onSocket(ctx, address, func(c net.Conn) {
+			go func() { _, _ = io.Copy(io.Discard, c) }() // ends with the connection
+			for requests, err := bytes.Repeat(frame, floodFrames), error(nil); err == nil; {
+				_, err = c.Write(requests)
+			}
+		})
+	}
+}
+
+// refusedCalls makes calls of a function that there is not.
+func refusedCalls(to *http2.Framer, stream uint32) {
+	headers := headersOf("/understudy.v1.AdminService/None")
+	for i := range uint32(floodFrames) {
+		do(to.WriteHeaders(http2.HeadersFrameParam{StreamID: stream + 2*i, BlockFragment: headers, EndHeaders: true, EndStream: true}))
+	}
+}
+
 // resetCalls begins calls and resets each at once.
 func resetCalls(to *http2.Framer, stream uint32) {
-	var headers bytes.Buffer
-	encoder := hpack.NewEncoder(&headers)
-	encoder.SetMaxDynamicTableSize(0) // all of these headers are the same
-	for _, f := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", pb.AdminService_Status_FullMethodName}, {":authority", "x"}, {"content-type", "application/grpc"}, {"te", "trailers"}} {
-		do(encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}))
-	}
+	headers := headersOf(pb.AdminService_Status_FullMethodName)
 	for i := range uint32(floodFrames) {
-		do(to.WriteHeaders(http2.HeadersFrameParam{StreamID: stream + 2*i, BlockFragment: headers.Bytes(), EndHeaders: true}))
+		do(to.WriteHeaders(http2.HeadersFrameParam{StreamID: stream + 2*i, BlockFragment: headers, EndHeaders: true}))
 		do(to.WriteRSTStream(stream+2*i, http2.ErrCodeCancel))
 	}
+}
+
+// headersOf returns the headers of a call, which are the same each time.
+func headersOf(method string) []byte {
+	var headers bytes.Buffer
+	encoder := hpack.NewEncoder(&headers)
+	encoder.SetMaxDynamicTableSize(0)
+	for _, f := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", "x"}, {"content-type", "application/grpc"}, {"te", "trailers"}} {
+		do(encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}))
+	}
+	return headers.Bytes()
 }

@@ -55,6 +55,7 @@ func testControls() []testControl {
 		{"internal/service", "^TestTransfersMakeRoomInTheQuota$", "spared-objects"},
 		{"promote", "^TestForgetANodeThatStarts$", "starting-forgotten"},
 		{"internal/rpc", "^TestFloodsAreSlowed$", "frame-pace"},
+		{"internal/mooncake/coro", "^TestFloodsTakeTurns$", "flood-slots"},
 		{"internal/rpc", "^TestStopBesideSilentConnections$", "silent-handshakes"},
 		{"internal/etcd/etcdserver", "^TestCopyOfAMember$", "copied-member"},
 		{"internal/etcd/etcdserver", "^TestConnectionsAreBounded$", "etcd-connections"},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/mooncake/structpack"
+	peers "github.com/understudy-store/understudy/internal/security/share"
 	"github.com/understudy-store/understudy/journal/nowait"
 )
 
@@ -34,13 +35,17 @@ type Conn struct {
 	arrived time.Duration // by the server's clock: when a wait for the network last ended
 	handler Handler
 	share   share
-	inPlace bool  // a loop has it: see turn
-	taken   taken // that a turn has left to resume
-	err     error // with which the connection ends, if a turn has ended it
+	slot    *peers.Slot // for a peer that sends without a pause
+	inPlace bool        // a loop has it: see turn
+	taken   taken       // that a turn has left to resume
+	err     error       // with which the connection ends, if a turn has ended it
 }
 
 func newConn(s *Server, nc net.Conn) *Conn {
-	return &Conn{server: s, nc: nc, out: newOutbox(nc, s.clock, s.Limits.Frame), share: s.Limits.Budget.share(nc)}
+	return &Conn{
+		server: s, nc: nc, out: newOutbox(nc, s.clock, s.Limits.Frame), share: s.Limits.Budget.share(nc),
+		slot: s.slots.Of(peers.Host(nc.RemoteAddr())),
+	}
 }
 
 // RemoteAddr returns the peer's address.
@@ -135,6 +140,7 @@ func (c *Conn) serve() {
 	}
 	c.handler.Delivered(0) // a call that failed has no answer
 	_ = c.share.become(0)
+	c.slot.End()
 	c.out.stop()
 	c.handler.Close()
 	c.leave()
@@ -161,6 +167,7 @@ func (c *Conn) begin() error {
 	if _, err := c.in.Peek(1); err != nil {
 		return err
 	}
+	c.slot.End()
 	c.arrived = c.server.clock()
 	return c.nc.SetReadDeadline(time.Time{})
 }
@@ -230,6 +237,7 @@ func (c *Conn) rests() bool {
 	if c.socket == nil {
 		return false
 	}
+	c.slot.End()
 	for c.in.Buffered() == 0 {
 		if !c.socket.drained && !errors.Is(c.fill(), errWouldBlock) {
 			return false
@@ -321,6 +329,9 @@ func (c *Conn) call(q request, body string) error {
 		ctx, cancel = context.WithTimeout(ctx, c.server.Limits.Call-waited)
 		defer cancel()
 	}
+	if c.slot.Has() && !c.handler.Quick(q.function) { // it may wait for a commit
+		c.slot.End()
+	}
 	ready := c.out.ready
 	at := len(ready)
 	var room [responseHeader]byte
@@ -350,6 +361,7 @@ func (c *Conn) call(q request, body string) error {
 
 // send hands the answers so far to the network.
 func (c *Conn) send() error {
+	c.slot.End()
 	sent, err := c.out.send()
 	c.handler.Delivered(sent)
 	if err != nil {

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/understudy-store/understudy/internal/clock"
+	peers "github.com/understudy-store/understudy/internal/security/share"
 	"github.com/understudy-store/understudy/journal/nowait"
 )
 
@@ -90,6 +92,7 @@ type Server struct {
 	cut    context.CancelFunc
 	all    sync.WaitGroup // connections
 	clock  clock.Clock
+	slots  *peers.Slots
 
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
@@ -108,6 +111,7 @@ func NewServer(s *Server) *Server {
 		s.Log = slog.New(slog.DiscardHandler)
 	}
 	s.clock, s.listeners, s.conns = clock.Runtime(), make(map[net.Listener]struct{}), make(map[*Conn]struct{})
+	s.slots = peers.NewSlots(s.clock, runtime.GOMAXPROCS(0))
 	s.ending, s.end = context.WithCancel(context.Background())
 	s.calls, s.cut = context.WithCancel(context.Background())
 	s.quick = nowait.Context(s.calls)

@@ -122,10 +122,12 @@ func (c *Conn) fill() error {
 // source is where a connection's bytes are read from.
 type source struct{ *Conn }
 
-// Read reads from the network, and waits for it, except in a turn.
+// Read reads from the network, and waits for it, except in a turn of a loop.
 func (s source) Read(b []byte) (int, error) {
 	if s.inPlace {
 		return s.socket.tryRead(b)
 	}
-	return s.nc.Read(b)
+	n, err := s.slot.Read(s.nc, b)
+	s.slot.Wait(s.server.ending)
+	return n, err
 }

@@ -1,0 +1,113 @@
+package coro_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/understudy-store/understudy/internal/mooncake/coro"
+)
+
+// pipes is a listener of connections in memory.
+type pipes struct {
+	accepts chan net.Conn
+	closed  chan struct{}
+}
+
+func (p pipes) dial() net.Conn {
+	client, server := net.Pipe()
+	p.accepts <- server
+	return client
+}
+
+func (p pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.accepts:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p pipes) Close() error {
+	select {
+	case <-p.closed:
+	default:
+		close(p.closed)
+	}
+	return nil
+}
+
+func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// A timed handler counts calls that are answered at the same time, except the first of each
+// connection. Each takes 2 ms.
+type timed struct {
+	handler
+	now, most *atomic.Int64
+}
+
+func (h *timed) Call(_ context.Context, _ uint32, _ string, reply []byte) ([]byte, error) {
+	if h.calls.Add(1) > 1 {
+		for n := h.now.Add(1); ; {
+			if m := h.most.Load(); n <= m || h.most.CompareAndSwap(m, n) {
+				break
+			}
+		}
+		defer h.now.Add(-1)
+	}
+	time.Sleep(2 * time.Millisecond)
+	return reply, nil
+}
+
+// Of the connections of one host that send quick requests without a pause no more are served at a time than
+// there are slots; calls that may wait for a commit take none.
+func TestFloodsTakeTurns(t *testing.T) {
+	half := int64(max(1, runtime.GOMAXPROCS(0)/2))
+	flooding := 2 * int(half+1)
+	for what, tc := range map[string]struct {
+		function uint32
+		want     int64
+	}{"quick": {echo, half}, "a change": {wait, int64(flooding)}} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var now, most atomic.Int64
+				s := coro.NewServer(&coro.Server{Loops: -1, Open: func(*coro.Conn) coro.Handler { return &timed{now: &now, most: &most} }})
+				l := pipes{make(chan net.Conn), make(chan struct{})}
+				served := make(chan error, 1)
+				go func() { served <- s.Serve(l) }()
+				for i := range flooding {
+					c := l.dial()
+					defer c.Close()
+					answers := io.Reader(c)
+					if int64(i) < half && tc.want == half { // it is held up, and must hold up nobody
+						answers = io.LimitReader(c, 100)
+					}
+					go func() { _, _ = io.Copy(io.Discard, answers) }()
+					go func() {
+						for seq := uint32(0); ; seq++ {
+							if _, err := c.Write(frame(seq, tc.function, "", "")); err != nil {
+								return
+							}
+						}
+					}()
+				}
+				time.Sleep(5 * time.Second) // of virtual time
+				if got := most.Load(); got != tc.want {
+					t.Errorf("calls at the same time: got %d, want %d", got, tc.want)
+				}
+				if err := s.Stop(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if err := <-served; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
