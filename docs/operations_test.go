@@ -73,6 +73,7 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 	others := []string{
 		"--print-config", "--config_path", "--yes", "--to", "--from", "--from-file", "--node", "--force", "--address", "--protocol", "--handover", "--short", "--prefix", "--watch", "--follow", "--count", "--state", "--mention", "--since", "--for", "--type", "--key", "--segment", "--limit", "--token-file", "--client-id", "--tenant", "--dry-run", "--puts", // of commands
 		"--auto-compaction-mode", "--auto-compaction-retention", "--quota-backend-bytes", "--keys-only", // of etcd
+		"--flag", "--noflag", "--flagfile", "--fromenv", "--tryfromenv", "--undefok", // of gflags
 	}
 	for _, file := range []string{"operations.md", "reference.md", "mooncake.md", "troubleshooting.md", "upgrade.md"} {
 		text := read(t, file)

@@ -41,7 +41,11 @@ func TestBadInput(t *testing.T) {
 		{
 			name: "value of a flag apart from it",
 			args: "master --enable_ha false",
-			want: `error: unexpected argument "false": master takes no arguments; flags are written --name=value, also for true and false`,
+			want: `error: "false" after --enable_ha does not turn it off: write --enable_ha=false. Mooncake's master reads no such word, and takes the flag for true`,
+		},
+		{
+			name: "a word that is no flag", args: "master start",
+			want: `error: unexpected argument "start": master takes no arguments; flags are written --name=value, also for true and false`,
 		},
 		{
 			name: "all faults at once",

@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/rs/zerolog"
@@ -75,13 +74,13 @@ func Command(name string, role promote.Role) *cobra.Command {
 // Main runs a command as a process and returns its exit status. It also takes arguments in
 // the forms of gflags.
 func Main(cmd *cobra.Command, args []string) int {
-	args, ignored, err := config.GFlags(cmd.Flags(), args)
+	args, notes, err := config.GFlags(cmd.Flags(), args, os.LookupEnv)
 	if err != nil {
 		cmd.PrintErrln("error: " + err.Error())
 		return 1
 	}
-	if len(ignored) > 0 {
-		cmd.PrintErrln("unknown flags are ignored, as --undefok says: " + strings.Join(ignored, " "))
+	for _, note := range notes {
+		cmd.PrintErrln(note)
 	}
 	cmd.SetArgs(args)
 	if err := cmd.ExecuteContext(context.Background()); err != nil {

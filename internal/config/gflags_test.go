@@ -17,6 +17,9 @@ func newFlags() *pflag.FlagSet {
 	return flags
 }
 
+// unset is an environment without variables.
+func unset(string) (string, bool) { return "", false }
+
 func TestGFlags(t *testing.T) {
 	write := func(name, content string) string {
 		path := filepath.Join(t.TempDir(), name)
@@ -29,21 +32,26 @@ func TestGFlags(t *testing.T) {
 	outer := write("outer", "# ports\n-rpc_port=7\n\n  --metrics_port=8  \n--flagfile="+inner+"\n")
 	for _, tt := range []struct{ args, want string }{
 		{"-rpc_port=7 -enable_offload", "--rpc_port=7 --enable_offload"},
-		{"-rpc_thread_num 64", "--rpc_thread_num 64"},
+		{"-rpc_thread_num 64", "--rpc_thread_num=64"},
 		{"--noenable_ha -noenable_offload", "--enable_ha=false --enable_offload=false"},
 		{"--nof_eviction_ratio=1 --node-id=a", "--nof_eviction_ratio=1 --node-id=a"},
 		{"--nosuch --norpc_port", "--nosuch --norpc_port"},
 		{"-v=1", "--v=1"},
-		{"-v 1", "--v 1"},
+		{"-v 1", "--v=1"},
 		{"-v", "-v"},
-		{"-h --help -help", "-h --help --help"},
+		{"-v --v=1", "-v --v=1"},
+		{"-h", "-h"},
 		{"--x -5 - -- -rpc_port=7", "--x -5 - -- -rpc_port=7"},
 		{"--flagfile= --v=1", "--v=1"},
 		{"--flagfile=" + outer, "--rpc_port=7 --metrics_port=8 --enable_metric_reporting=false"},
-		{"--cluster_id flagfile --v=1", "--cluster_id flagfile --v=1"},
+		{"--cluster_id flagfile --v=1", "--cluster_id=flagfile --v=1"},
 		{"-flagfile " + inner + " --v=1", "--enable_metric_reporting=false --v=1"},
+		{"--cluster_id -rpc_port=7 --cluster_id=a", "--cluster_id=-rpc_port=7 --cluster_id=a"},
+		{"--rpc-port=7 -port 8 --port=9 --v=1", "--rpc-port=7 --v=1"},
+		{"--port=8 --rpc_port=7 --rpc_port=0", "--port=8"},
+		{"--port=8 --v=1", "--port=8 --v=1"},
 	} {
-		got, _, err := GFlags(newFlags(), strings.Fields(tt.args))
+		got, _, err := GFlags(newFlags(), strings.Fields(tt.args), unset)
 		if err != nil || !slices.Equal(got, strings.Fields(tt.want)) {
 			t.Errorf("%s: got %q, error %v; want %s", tt.args, got, err, tt.want)
 		}
@@ -53,7 +61,7 @@ func TestGFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{itself: "at most 16 files", "none-such": "no such file", write("text", "rpc_port=7"): "is no flag", write("bare", "--cluster_id"): "has no value"} {
-		if _, _, err := GFlags(newFlags(), []string{"--flagfile=" + path}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := GFlags(newFlags(), []string{"--flagfile=" + path}, unset); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got error %v, want %q", path, err, want)
 		}
 	}
@@ -72,15 +80,96 @@ func TestUndefok(t *testing.T) {
 		{"--flagfile=" + path + " --v=1", "--v=1", "--inner=1"},
 		{"--undefok= --other=1", "--other=1", ""},
 		{"--undefok=x -- --x", "-- --x", ""},
+		{"--undefok=x --x 5 6 --x=7 8", "6 8", "--x 5 --x=7"},
 		{"--undefok", "--undefok", ""},
 	} {
-		got, ignored, err := GFlags(newFlags(), strings.Fields(tt.args))
-		if err != nil || !slices.Equal(got, strings.Fields(tt.want)) || !slices.Equal(ignored, strings.Fields(tt.ignored)) {
-			t.Errorf("%s: got %q, ignored %q, error %v; want %s, ignored %s", tt.args, got, ignored, err, tt.want, tt.ignored)
+		got, notes, err := GFlags(newFlags(), strings.Fields(tt.args), unset)
+		var want []string
+		if tt.ignored != "" {
+			want = []string{"unknown flags are ignored, as --undefok says: " + tt.ignored}
+		}
+		if err != nil || !slices.Equal(got, strings.Fields(tt.want)) || !slices.Equal(notes, want) {
+			t.Errorf("%s: got %q, notes %q, error %v; want %s, %q", tt.args, got, notes, err, tt.want, want)
 		}
 	}
-	if got, _, _ := GFlags(newFlags(), []string{"--undefok=x", "--x"}); got == nil {
+	if got, _, _ := GFlags(newFlags(), []string{"--undefok=x", "--x"}, unset); got == nil {
 		t.Error("got nil, which stands for the arguments of the process")
+	}
+}
+
+// --fromenv and --tryfromenv take the values of flags from FLAGS_NAME, where they stand.
+func TestFlagsFromTheEnvironment(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "flags")
+	if err := os.WriteFile(path, []byte("--fromenv=cluster_id\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	environ := map[string]string{
+		"FLAGS_rpc_port": "7", "FLAGS_enable_offload": "no", "FLAGS_cluster_id": "a b", "FLAGS_node-id": "n", "FLAGS_flagfile": path,
+		"FLAGS_tryfromenv": "rpc_port,v", "FLAGS_fromenv": "fromenv", "FLAGS_x": "1",
+	}
+	lookup := func(name string) (string, bool) { text, ok := environ[name]; return text, ok }
+	for args, want := range map[string][]string{
+		"--rpc_port=1 -fromenv=rpc_port,enable_offload": {"--rpc_port=1", "--rpc_port=7", "--enable_offload=no"},
+		"--fromenv cluster_id --cluster_id=c":           {"--cluster_id=a b", "--cluster_id=c"},
+		"--tryfromenv=metrics_port,node-id":             {"--node-id=n"},
+		"--fromenv=flagfile --tryfromenv=tryfromenv":    {"--cluster_id=a b", "--rpc_port=7"},
+		"--fromenv= --tryfromenv=":                      {},
+		"--flagfile=" + path:                            {"--cluster_id=a b"},
+		"--fromenv=x,y":                                 {"--x", "--y"}, // which are unknown
+		"--fromenv=x,rpc_port --undefok=x":              {"--rpc_port=7"},
+	} {
+		if got, _, err := GFlags(newFlags(), strings.Fields(args), lookup); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, error %v; want %q", args, got, err, want)
+		}
+	}
+	for args, want := range map[string]string{
+		"--fromenv=metrics_port": "there is no environment variable FLAGS_metrics_port",
+		"--fromenv=fromenv":      "at most 16 files of flags and lists of variables",
+	} {
+		if _, _, err := GFlags(newFlags(), strings.Fields(args), lookup); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got error %v, want %q", args, err, want)
+		}
+	}
+}
+
+// All of gflags' ways to ask for help lead to one, and what stands beside them does not matter.
+func TestWaysToAskForHelp(t *testing.T) {
+	for args, want := range map[string]string{
+		"-help": "--help", "--help=true": "--help", "-helpshort": "--help", "--helpfull=1": "--help", "-helppackage": "--help",
+		"-helpon=master": "--help", "-helpmatch master": "--help", "-version": "--version", "--version --nosuch 5": "--version",
+		"--rpc_port=7 --help --nosuch": "--help",
+		"--help=false --rpc_port=7":    "--rpc_port=7", "--nohelpshort --noversion --helpon= --v=1": "--v=1",
+		"--help=perhaps": "--help=perhaps", "--nohelp=1": "--nohelp=1", "--helpon": "--helpon", // which are refused
+	} {
+		if got, _, err := GFlags(newFlags(), strings.Fields(args), unset); err != nil || strings.Join(got, " ") != want {
+			t.Errorf("%s: got %q, error %v; want %s", args, got, err, want)
+		}
+	}
+}
+
+// Of the arguments that are no flags, which Mooncake's master does not read, those are left out
+// that cannot have been meant as something else.
+func TestArgumentsThatAreNoFlags(t *testing.T) {
+	for _, tt := range []struct {
+		args, want []string
+		notes      int
+	}{
+		{[]string{"", "--rpc_port=7", " "}, []string{"--rpc_port=7"}, 0},
+		{[]string{"--cluster_id", "", "--rpc_port=7"}, []string{"--cluster_id=", "--rpc_port=7"}, 0},
+		{[]string{"--enable_offload", "true", "--rpc_port=7"}, []string{"--enable_offload", "--rpc_port=7"}, 1},
+		{[]string{"-enable_offload", "1", "yes"}, []string{"--enable_offload", "yes"}, 1}, // and cobra refuses the second
+		{[]string{"--enable_offload=true", "true"}, []string{"--enable_offload=true", "true"}, 0},
+		{[]string{"--noenable_offload", "true"}, []string{"--enable_offload=false", "true"}, 0},
+		{[]string{"start", "--enable_offload", "now"}, []string{"start", "--enable_offload", "now"}, 0},
+	} {
+		got, notes, err := GFlags(newFlags(), tt.args, unset)
+		if err != nil || !slices.Equal(got, tt.want) || len(notes) != tt.notes {
+			t.Errorf("%q: got %q, notes %q, error %v; want %q, %d notes", tt.args, got, notes, err, tt.want, tt.notes)
+		}
+	}
+	_, _, err := GFlags(newFlags(), []string{"--enable_ha", "false"}, unset)
+	if want := "write --enable_ha=false"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got error %v, want %q", err, want)
 	}
 }
 
@@ -104,7 +193,7 @@ func TestEveryFlagOfMooncake(t *testing.T) {
 		if name == "rpc_port" {
 			text = "50051" // 0 stands for --port there
 		}
-		args, _, err := GFlags(newFlags(), []string{"-" + name + "=" + text})
+		args, _, err := GFlags(newFlags(), []string{"-" + name + "=" + text}, unset)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,7 +219,7 @@ var notOfThatCommit = []string{"client_suspicion_ttl_sec", "enable_oplog_snapsho
 // The start line of Mooncake's guides starts a node.
 func TestStartLineOfMooncakesGuides(t *testing.T) {
 	args, _, err := GFlags(newFlags(), strings.Fields("-rpc_thread_num=64 -v=1 --enable_http_metadata_server=true --http_metadata_server_port=8080 "+
-		"--enable_snapshot --enable_multi_tenants --enable_kv_events --offload_on_evict --promotion_on_hit --rpc_interface="+loopbackInterface(t)+" --allocation_strategy=local_first --nologtostderr"))
+		"--enable_snapshot --enable_multi_tenants --enable_kv_events --offload_on_evict --promotion_on_hit --rpc_interface="+loopbackInterface(t)+" --allocation_strategy=local_first --nologtostderr"), unset)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +258,7 @@ func loopbackInterface(t *testing.T) string {
 // boolean.
 func TestGlogFlagsAndBooleans(t *testing.T) {
 	for text, want := range map[string]bool{"y": true, "YES": true, "t": true, "1": true, "no": false, "N": false, "F": false, "0": false} {
-		args, _, err := GFlags(newFlags(), []string{"--logbufsecs=30", "-vmodule=", "--minloglevel=0", "--logtostderr=yes", "--enable_offload=" + text})
+		args, _, err := GFlags(newFlags(), []string{"--logbufsecs=30", "-vmodule=", "--minloglevel=0", "--logtostderr=yes", "--enable_offload=" + text}, unset)
 		if err != nil {
 			t.Fatal(err)
 		}

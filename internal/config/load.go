@@ -90,8 +90,13 @@ func (l *loader) takeBackend(cfg *Config) {
 	if len(cfg.HA.Backend) == 0 {
 		return
 	}
-	if g := l.given["ha_backend_connstring"]; len(cfg.HA.EtcdEndpoints) > 0 && !slices.Equal(cfg.HA.EtcdEndpoints, cfg.HA.Backend) {
-		l.warn("ha_backend_connstring", g, "is used, and not etcd_endpoints, which differs")
+	g := l.given[backendConnstring]
+	if !cfg.HA.Enabled {
+		l.warn(backendConnstring, g, withoutHA)
+		return
+	}
+	if len(cfg.HA.EtcdEndpoints) > 0 && !slices.Equal(cfg.HA.EtcdEndpoints, cfg.HA.Backend) {
+		l.warn(backendConnstring, g, "is used, and not etcd_endpoints, which differs")
 	}
 	cfg.HA.EtcdEndpoints = cfg.HA.Backend
 }

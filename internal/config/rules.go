@@ -10,16 +10,27 @@ import (
 	"github.com/understudy-store/understudy/promote"
 )
 
+// needsHA reports whether a setting of Mooncake's matters with HA only. A lone primary takes any
+// value of it, as Mooncake's master does.
+func needsHA(name string) bool {
+	return name == etcdEndpoints || name == backendConnstring || name == "ha_backend_type"
+}
+
 // apply writes the given values into the fields. It warns of names that are accepted without
 // effect.
 func (l *loader) apply(cfg *Config) {
+	ha, known := parseBool(l.given["enable_ha"].text)
+	alone := known && !ha
 	for _, s := range settings(cfg) {
 		g, ok := l.given[s.name()]
 		switch {
 		case !ok:
 		case !utf8.ValidString(g.text): // a name that is not UTF-8 would break every answer that holds it
 			l.fault(s.name(), g, "must be text in UTF-8")
-		case !s.set(g.text):
+		case s.set(g.text):
+		case alone && needsHA(s.name()):
+			l.warn(s.name(), g, withoutHA)
+		default:
 			l.fault(s.name(), g, "must be "+s.Allowed)
 		}
 	}
@@ -31,8 +42,10 @@ func (l *loader) apply(cfg *Config) {
 			if s.asksFor(g.text) {
 				l.warn(s.name(), g, "accepted and not used: "+s.Usage)
 			}
+		case alone && needsHA(s.name()):
+			l.warn(s.name(), g, withoutHA)
 		default:
-			l.fault(s.name(), g, "must be "+s.Allowed+" or left out: "+s.Usage)
+			l.fault(s.name(), g, "must be "+s.Allowed+": "+s.Usage)
 		}
 	}
 }
@@ -59,13 +72,16 @@ func (l *loader) judge(cfg *Config) {
 	broken(advice(cfg), l.warn)
 	broken(rules(cfg), l.fault)
 	if g := l.given["enable_ha"]; g.file && !cfg.HA.Enabled && len(cfg.HA.EtcdEndpoints) == 0 {
-		l.warn("enable_ha", g, "in a file, as in Mooncake's, turns off here what is on by default: "+alone+
+		l.warn("enable_ha", g, "in a file, as in Mooncake's, turns off here what is on by default: "+loneNode+
 			"; for HA leave it out or say true, with etcd_endpoints or without, where the node runs an etcd of its own")
 	}
 }
 
-// alone is what a node is without HA.
-const alone = "this is a lone primary without a journal or standbys, and a restart loses the cache"
+// withoutHA says why a setting that needsHA has no effect.
+const withoutHA = "is not used, because enable_ha is false"
+
+// loneNode is what a node is without HA.
+const loneNode = "this is a lone primary without a journal or standbys, and a restart loses the cache"
 
 // rule is what must or should hold between settings.
 type rule struct {
@@ -109,7 +125,7 @@ func advice(c *Config) []rule {
 	local := c.HA.Embedded() && loopback(hostOf(c.HA.EtcdListen)) && (!c.HA.Members() || loopback(hostOf(c.PeerAddress())))
 	return []rule{
 		{"etcd_endpoints enable_ha", c.HA.Enabled || len(c.HA.EtcdEndpoints) == 0,
-			"is not used, because enable_ha is false: " + alone + "; enable_ha is true by default here, and false by default in Mooncake"},
+			withoutHA + ": " + loneNode + "; enable_ha is true by default here, and false by default in Mooncake"},
 		{"etcd-user etcd-ca etcd_endpoints", c.Security.EtcdUser == "" || c.Etcd().Given(),
 			"goes to etcd without TLS, with its password; give https endpoints and etcd-ca"},
 		{"allocation_strategy", c.Storage.AllocationStrategy != allocateCXL,

@@ -50,6 +50,9 @@ const configPath = "config_path"
 // etcdEndpoints is the one setting that may be a list in a file.
 const etcdEndpoints = "etcd_endpoints"
 
+// backendConnstring comes before etcdEndpoints.
+const backendConnstring = "ha_backend_connstring"
+
 // maxOffloadQueue bounds what one client's queue takes of this process's
 // memory: a waiting object takes 16 bytes, one that is being copied about 40.
 const maxOffloadQueue = 10_000_000
@@ -138,7 +141,7 @@ func clusterSections(c *Config) []Section {
 			{"cluster_id", pb.DefaultClusterID, mooncake, text(&h.ClusterID, "not empty, without '/' and spaces", isSegment),
 				"name of the cluster, one root in etcd each"},
 			{etcdEndpoints, "", mooncake, endpoints(&h.EtcdEndpoints), "etcd members; empty runs the embedded etcd"},
-			{"ha_backend_connstring", "", mooncake, endpoints(&h.Backend), "etcd members, in place of etcd_endpoints"},
+			{backendConnstring, "", mooncake, endpoints(&h.Backend), "etcd members, in place of etcd_endpoints"},
 			{"etcd_prefix", pb.DefaultEtcdPrefix, understudy,
 				text(&h.EtcdPrefix, "a path such as /understudy: it starts with '/' and does not end in one", isPrefix), "root of all keys in etcd"},
 			{"cluster-init", "false", understudy, boolean(&h.ClusterInit),

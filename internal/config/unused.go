@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,9 +39,9 @@ var (
 	}}
 )
 
-// only accepts the one value that does no harm.
-func only(word string) value {
-	return value{Allowed: cmp.Or(word, "empty"), set: func(s string) bool { return s == word }}
+// onlyWithHA accepts the one value that does no harm. Without HA the loader takes any (needsHA).
+func onlyWithHA(word string) value {
+	return value{Allowed: word + ", or any value with enable_ha=false", set: func(s string) bool { return s == word }}
 }
 
 // Reasons that several names share.
@@ -80,7 +79,7 @@ var unused = []struct {
 	{"client_suspicion_ttl_sec", anyText, "a silent client is not suspected first; it is gone after client_ttl"},
 	{"global_file_segment_size=9223372036854775807", anyText, noDiskSize},
 
-	{"ha_backend_type=etcd", only("etcd"), onlyEtcd},
+	{"ha_backend_type=etcd", onlyWithHA("etcd"), onlyEtcd},
 	{"pod_name=- pod_namespace=-", anyText, onlyEtcd},
 	{"enable_oplog=false enable_oplog_snapshot=false weight_management_oplog_capability_confirmed=false", anyBool, journaled},
 	{"oplog_poll_interval_ms=1000 oplog_batch_max_entries=1024 batch_oplog_retry_timeout_sec=180", anyText, journaled},

@@ -142,7 +142,7 @@ func (d *diagnosis) checkWitnesses(ctx context.Context, all nodes) {
 	for _, w := range all.witnesses() {
 		n := &node{id: w.NodeID, as: all.best().as, status: &pb.StatusResponse{Node: &pb.Node{HttpAddress: w.HTTPAddress}}}
 		asked, cancel := context.WithTimeout(ctx, askTimeout)
-		code, text, err := n.http(asked, "Ready", http.MethodGet, "/readyz?role=witness", nil)
+		code, text, _, err := n.http(asked, "Ready", http.MethodGet, "/readyz?role=witness", nil)
 		cancel()
 		switch {
 		case err != nil:

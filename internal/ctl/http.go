@@ -3,6 +3,7 @@ package ctl
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/cli"
 	"github.com/understudy-store/understudy/internal/rpc/rpcerr"
@@ -29,7 +31,7 @@ func (ns nodes) askPrimary(ctx context.Context, op, method, path string, body []
 	if primary == nil {
 		return errs.New(errs.NotLeader, op, "no node serves")
 	}
-	status, text, err := primary.http(ctx, op, method, path, body)
+	status, text, reason, err := primary.http(ctx, op, method, path, body)
 	if err != nil {
 		return err
 	}
@@ -45,6 +47,7 @@ func (ns nodes) askPrimary(ctx context.Context, op, method, path string, body []
 	} else if err != nil {
 		return errs.Wrap(errs.Unresolved, op, fmt.Errorf("%s answers with status %d: %w", primary.status.GetNode().GetHttpAddress(), status, err))
 	}
+	failure.Message = cmp.Or(reason, failure.Message)
 	kind, known := errs.FromNumber(failure.Number)
 	bare := failure.Message == kind.String()
 	switch {
@@ -64,35 +67,35 @@ func (ns nodes) askPrimary(ctx context.Context, op, method, path string, body []
 
 // http makes a request of a node's HTTP service. http.Client would add a megabyte of
 // HTTP/2, proxies and cookies to the program.
-func (n *node) http(ctx context.Context, op, method, path string, body []byte) (status int, text []byte, err error) {
+func (n *node) http(ctx context.Context, op, method, path string, body []byte) (status int, text []byte, reason string, err error) {
 	address, open := n.status.GetNode().GetHttpAddress(), errs.Unresolved
 	if method == http.MethodGet { // it changes nothing, so its outcome is never open
 		open = errs.Unavailable
 	}
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+address+path, bytes.NewReader(body))
 	if err != nil {
-		return 0, nil, err
+		return 0, nil, "", err
 	}
 	req.Close = true
 	conn, err := n.dial(ctx, address, req)
 	if err != nil {
-		return 0, nil, errs.Wrap(errs.Unavailable, op, err)
+		return 0, nil, "", errs.Wrap(errs.Unavailable, op, err)
 	}
 	defer func() { _ = conn.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(0, 0)) })()
 	if err := req.Write(conn); err != nil {
-		return 0, nil, errs.Wrap(open, op, err)
+		return 0, nil, "", errs.Wrap(open, op, err)
 	}
 	resp, err := http.ReadResponse(bufio.NewReader(conn), req)
 	if err != nil {
-		return 0, nil, errs.Wrap(open, op, err)
+		return 0, nil, "", errs.Wrap(open, op, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	text, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return 0, nil, errs.Wrap(open, op, err)
+		return 0, nil, "", errs.Wrap(open, op, err)
 	}
-	return resp.StatusCode, text, nil
+	return resp.StatusCode, text, resp.Header.Get(pb.ReasonHeader), nil
 }
 
 // httpCause returns, for people, why the HTTP service at an address did not answer, without

@@ -26,8 +26,12 @@ func TestHTTPRefusals(t *testing.T) {
 		{http.StatusOK, "what", errs.Unresolved, "answers with status 200"},
 		{http.StatusConflict, `{"error_code":-1010,"error_message":"etcd is nearly full; try again"}`, errs.Unavailable, "UNAVAILABLE_IN_CURRENT_STATUS: etcd is nearly full"},
 		{http.StatusConflict, `{"error_code":-1010,"error_message":"UNAVAILABLE_IN_CURRENT_STATUS"}`, errs.Unavailable, "UNAVAILABLE_IN_CURRENT_STATUS: " + canned},
+		{http.StatusBadRequest, `{"error_code":-600,"error_message":"INVALID_PARAMS"}`, errs.InvalidParams, "INVALID_PARAMS: too many"}, // has a reason
 	} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if c.code == http.StatusBadRequest {
+				w.Header().Set(pb.ReasonHeader, "too many")
+			}
 			w.WriteHeader(c.code)
 			_, _ = w.Write([]byte(c.body))
 		}))

@@ -18,7 +18,7 @@ type scrape map[string]float64
 func (n *node) scrape(ctx context.Context) (scrape, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	status, text, err := n.http(ctx, "Metrics", http.MethodGet, "/metrics", nil)
+	status, text, _, err := n.http(ctx, "Metrics", http.MethodGet, "/metrics", nil)
 	if err != nil {
 		return nil, err
 	}

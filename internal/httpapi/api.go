@@ -8,6 +8,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/security/access"
@@ -156,39 +157,62 @@ type failure struct {
 // being read.
 func (a API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	kind := errs.KindOf(err)
-	code := http.StatusInternalServerError
-	switch kind {
-	case errs.NotLeader, errs.Unavailable, errs.Unresolved:
-		code = http.StatusServiceUnavailable
-	case errs.InvalidParams, errs.InvalidKey:
-		code = http.StatusBadRequest
-	case errs.TenantNotEmpty:
-		code = http.StatusConflict
-	case errs.ObjectNotFound, errs.ReplicaNotReady, errs.SegmentNotFound:
-		code = http.StatusNotFound
-	case errs.NotSupported:
-		code = http.StatusNotImplemented
-	default:
-		a.Log.Error().Str("part", "http").Err(err).Str("path", r.URL.Path).Msg("a request failed with an internal error")
+	var set statusError
+	if !errors.As(err, &set) {
+		set.code = a.statusOf(kind, r, err)
 	}
 	if ordered, ok := w.(*orderWriter); ok {
 		ordered.unsure = kind == errs.Unresolved
 	}
-	writeJSON(w, code, failure{Number: kind.Number(), Message: a.message(kind, err)})
+	text, reason := a.message(kind, err)
+	if reason != "" {
+		w.Header().Set(pb.ReasonHeader, reason)
+	}
+	writeJSON(w, set.code, failure{Number: kind.Number(), Message: text})
+}
+
+// A statusError is answered with a status of its own.
+type statusError struct {
+	error
+	code int
+}
+
+func (e statusError) Unwrap() error { return e.error }
+
+// statusOf returns the status for a kind of errors.
+func (a API) statusOf(kind errs.Kind, r *http.Request, err error) int {
+	switch kind {
+	case errs.NotLeader, errs.Unavailable, errs.Unresolved:
+		return http.StatusServiceUnavailable
+	case errs.InvalidParams, errs.InvalidKey:
+		return http.StatusBadRequest
+	case errs.TenantNotEmpty:
+		return http.StatusConflict
+	case errs.ObjectNotFound, errs.ReplicaNotReady, errs.SegmentNotFound, errs.JobNotFound:
+		return http.StatusNotFound
+	case errs.NotSupported:
+		return http.StatusNotImplemented
+	default:
+		a.Log.Error().Str("part", "http").Err(err).Str("path", r.URL.Path).Msg("a request failed with an internal error")
+		return http.StatusInternalServerError
+	}
 }
 
 // message explains an error; without details it is the bare name of the kind, as
-// upstream.
-func (a API) message(kind errs.Kind, err error) string {
+// upstream. Where upstream refuses the same request, the details are apart, as the reason.
+func (a API) message(kind errs.Kind, err error) (text, reason string) {
 	var e *errs.Error
 	switch {
 	case kind == errs.Internal:
 	case kind == errs.NotLeader:
-		return a.elsewhere()
-	case errors.As(err, &e) && e.Detail != "":
-		return e.Detail
+		return a.elsewhere(), ""
+	case !errors.As(err, &e) || e.Detail == "":
+	case e.Op == "CreateDrainJob", e.Op == "CancelDrainJob":
+		reason = e.Detail
+	default:
+		return e.Detail, ""
 	}
-	return kind.String()
+	return kind.String(), reason
 }
 
 // elsewhere names the primary's HTTP address.
@@ -218,10 +242,16 @@ func writeJSON(w http.ResponseWriter, code int, body any) {
 	_, _ = w.Write(b.Bytes())
 }
 
-const textType = "text/plain; charset=utf-8"
+// Types of text: upstream has the second one for lists and figures.
+const (
+	textType    = "text/plain; charset=utf-8"
+	figuresType = "text/plain; version=0.0.4"
+)
 
-func writeText(w http.ResponseWriter, code int, body string) {
-	w.Header().Set("Content-Type", textType)
+func writeText(w http.ResponseWriter, code int, body string) { writeTextAs(w, textType, code, body) }
+
+func writeTextAs(w http.ResponseWriter, contentType string, code int, body string) {
+	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(code)
 	_, _ = w.Write([]byte(body)) //nolint:gosec // plain text, and no browser guesses another type (Handler)
 }

@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
@@ -165,26 +166,53 @@ func TestRemoveAll(t *testing.T) {
 	}
 }
 
-// Without multi-tenancy there are no quotas.
+// Without multi-tenancy there are no quotas. What is wrong with a request comes first.
 func TestTenantQuotas(t *testing.T) {
 	r := newRig(t)
 	const off, missing = `{"success":false,"error_code":-1011,"error_message":"UNAVAILABLE_IN_CURRENT_MODE"}`,
 		`{"success":false,"error_code":-600,"error_message":"Missing or invalid tenant_id"}`
 	for _, row := range []struct {
-		method, query string
-		code          int
-		body          string
+		method, query, body string
+		code                int
+		want                string
 	}{
-		{http.MethodGet, "", http.StatusConflict, off},
-		{http.MethodGet, "?tenant_id=a", http.StatusConflict, off},
-		{http.MethodPut, "?tenant_id=a", http.StatusConflict, off},
-		{http.MethodDelete, "?tenant_id=a", http.StatusConflict, off},
-		{http.MethodPut, "", http.StatusBadRequest, missing},
-		{http.MethodDelete, "", http.StatusBadRequest, missing},
+		{http.MethodGet, "", "", http.StatusConflict, off},
+		{http.MethodGet, "?tenant_id=a", "", http.StatusConflict, off},
+		{http.MethodGet, "?tenant_id=_a", "", http.StatusBadRequest, `{"success":false,"error_code":-600,"error_message":"Invalid tenant_id"}`},
+		{http.MethodPut, "?tenant_id=a", `{"requested_quota_bytes":1}`, http.StatusConflict, off},
+		{http.MethodPut, "?tenant_id=a", `{}`, http.StatusBadRequest, `{"success":false,"error_code":-600,"error_message":"Tenant quota must be in [1, 2^63 - 1] bytes"}`},
+		{http.MethodDelete, "?tenant_id=a", "", http.StatusConflict, off},
+		{http.MethodPut, "", "", http.StatusBadRequest, missing},
+		{http.MethodDelete, "", "", http.StatusBadRequest, missing},
 	} {
-		if code, body, _ := r.request(row.method, "/api/v1/tenant_quotas"+row.query); code != row.code || strings.TrimSpace(body) != row.body {
-			t.Errorf("%s %s: got %d %s, want %d %s", row.method, row.query, code, body, row.code, row.body)
+		w := httptest.NewRecorder()
+		r.handler.ServeHTTP(w, httptest.NewRequest(row.method, "/api/v1/tenant_quotas"+row.query, strings.NewReader(row.body)))
+		if w.Code != row.code || strings.TrimSpace(w.Body.String()) != row.want {
+			t.Errorf("%s %s %s: got %d %s, want %d %s", row.method, row.query, row.body, w.Code, w.Body, row.code, row.want)
 		}
+	}
+}
+
+// Each of Mooncake's paths has its Content-Type.
+func TestContentTypes(t *testing.T) {
+	r := newRig(t)
+	r.p.Put(nil, "k")
+	for target, want := range map[string]string{
+		"/metrics/summary": "text/plain; version=0.0.4", "/get_all_keys": "text/plain; version=0.0.4", "/get_all_segments": "text/plain; version=0.0.4",
+		"/query_segment?segment=a": "text/plain; version=0.0.4", "/query_segment?segment=nowhere": "text/plain; version=0.0.4",
+		"/role": "text/plain; charset=utf-8", "/ha_status": "text/plain; charset=utf-8",
+		"/health": "application/json; charset=utf-8", "/leader": "application/json; charset=utf-8", "/kv_events/status": "application/json; charset=utf-8",
+		"/query_key?key=k": "application/json; charset=utf-8", "/query_key?key=l": "application/json; charset=utf-8",
+		"/batch_query_keys?keys=k": "application/json; charset=utf-8", "/batch_query_keys": "application/json; charset=utf-8",
+		"/get_segments_detail": "application/json; charset=utf-8", "/api/v1/segments/status?segment=a": "application/json; charset=utf-8",
+		"/api/v1/drain_jobs/query?job_id=1-2": "application/json; charset=utf-8", "/api/v1/tenant_quotas": "application/json; charset=utf-8",
+	} {
+		if _, _, header := r.request(http.MethodGet, target); header.Get("Content-Type") != want {
+			t.Errorf("%s: got Content-Type %q, want %q", target, header.Get("Content-Type"), want)
+		}
+	}
+	if _, _, header := r.request(http.MethodGet, "/metrics"); !strings.HasPrefix(header.Get("Content-Type"), "text/plain; version=0.0.4") {
+		t.Errorf("/metrics: got Content-Type %q, want text/plain; version=0.0.4", header.Get("Content-Type"))
 	}
 }
 

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -43,7 +42,7 @@ func createDrain(w http.ResponseWriter, r *http.Request, m *service.Master) erro
 	}
 	id, err := m.CreateDrainJob(r.Context(), d)
 	if err != nil {
-		return refuseDrain(w, err)
+		return refusedDrain(err)
 	}
 	writeJSON(w, http.StatusOK, drainState{Success: true, Job: service.Decimal(id), Status: "CREATED"})
 	return nil
@@ -55,7 +54,7 @@ func cancelDrain(w http.ResponseWriter, r *http.Request, m *service.Master) erro
 		return err
 	}
 	if err := m.CancelDrainJob(r.Context(), id); err != nil {
-		return refuseDrain(w, err)
+		return refusedDrain(err)
 	}
 	writeJSON(w, http.StatusOK, drainState{Success: true, Job: service.Decimal(id), Status: "CANCELED"})
 	return nil
@@ -69,7 +68,7 @@ func queryDrain(w http.ResponseWriter, r *http.Request, m *service.Master) error
 	}
 	d, err := m.QueryDrainJob(r.Context(), id)
 	if err != nil {
-		return refuseDrain(w, err)
+		return refusedDrain(err)
 	}
 	ago := func(ms metadata.Time) int64 {
 		return clock.Wall().Add(-time.Duration(ms) * time.Millisecond).UnixMilli()
@@ -100,24 +99,12 @@ func queryDrain(w http.ResponseWriter, r *http.Request, m *service.Master) error
 	return nil
 }
 
-// refuseDrain answers with upstream's status where it is not that of other calls.
-func refuseDrain(w http.ResponseWriter, err error) error {
-	kind, code := errs.KindOf(err), 0
-	text := kind.String()
-	switch kind {
-	case errs.JobNotFound, errs.SegmentNotFound:
-		code = http.StatusNotFound
-	case errs.Unavailable:
-		code = http.StatusConflict
-		var e *errs.Error
-		if errors.As(err, &e) && e.Detail != "" {
-			text = e.Detail // it may be for want of space in etcd, too
-		}
-	default:
-		return err
+// refusedDrain gives an error upstream's status where it is not that of other calls.
+func refusedDrain(err error) error {
+	if errs.KindOf(err) == errs.Unavailable {
+		return statusError{err, http.StatusConflict}
 	}
-	writeJSON(w, code, failure{Number: kind.Number(), Message: text})
-	return nil
+	return err
 }
 
 // jobID reads the id of a job as upstream writes it: two numbers.

@@ -247,7 +247,7 @@ func (a API) allKeys(w http.ResponseWriter, r *http.Request, m *service.Master) 
 		case err != nil || left <= 0:
 			panic(http.ErrAbortHandler)
 		case page.Token == "":
-			w.Header().Set("Content-Type", textType)
+			w.Header().Set("Content-Type", figuresType)
 		}
 		begun := now()
 		for _, key := range keys {

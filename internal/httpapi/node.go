@@ -21,7 +21,7 @@ func (a API) summary(w http.ResponseWriter, _ *http.Request) {
 	if s.Leader != nil {
 		text += fmt.Sprintf(", leader=%s, view_version=%d", s.Leader.RPC, s.Term)
 	}
-	writeText(w, http.StatusOK, text)
+	writeTextAs(w, figuresType, http.StatusOK, text)
 }
 
 // A leaderView is the elected node as upstream shows it: null for what is not known.

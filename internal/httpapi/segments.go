@@ -33,7 +33,7 @@ func (a API) allSegments(w http.ResponseWriter, r *http.Request, m *service.Mast
 		return err
 	}
 	defer end()
-	w.Header().Set("Content-Type", textType)
+	w.Header().Set("Content-Type", figuresType)
 	out := bufio.NewWriterSize(w, listBuffer)
 	for i := range list {
 		if list[i].Status() != metadata.SegmentOK {
@@ -65,10 +65,10 @@ func querySegment(w http.ResponseWriter, r *http.Request, m *service.Master) err
 		return err
 	}
 	if !found {
-		writeText(w, http.StatusInternalServerError, "Failed to query segment")
+		writeTextAs(w, figuresType, http.StatusInternalServerError, "Failed to query segment")
 		return nil
 	}
-	writeText(w, http.StatusOK, fmt.Sprintf("%s\nUsed(bytes): %d\nCapacity(bytes) : %d\n", escape.Name(name), used, capacity))
+	writeTextAs(w, figuresType, http.StatusOK, fmt.Sprintf("%s\nUsed(bytes): %d\nCapacity(bytes) : %d\n", escape.Name(name), used, capacity))
 	return nil
 }
 

@@ -32,6 +32,10 @@ const (
 	DefaultEtcdPrefix = "/understudy"
 )
 
+// ReasonHeader is the header of an HTTP answer that says, for people, why a request was refused,
+// where the body has the words of Mooncake's master.
+const ReasonHeader = "Understudy-Reason"
+
 // DefaultMaxMessageBytes is the largest message in either direction unless a
 // server is set otherwise. Clients should accept as much.
 const DefaultMaxMessageBytes = 16 << 20
