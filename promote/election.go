@@ -385,8 +385,7 @@ func (c *candidate) beat(ctx context.Context, hold time.Duration) error {
 	head.Hold, head.ForkOwed = max(head.Hold, hold.Milliseconds()), c.before.ForkOwed
 	head.Window, head.Failover, head.Raised = window.Milliseconds(), failover.Milliseconds(), c.pace.Slowed()
 	err := c.log.Append(ctx, &journal.Sealed{Head: head})
-	var refused *journal.RefusedError
-	if errors.As(err, &refused) {
+	if _, refused := errors.AsType[*journal.RefusedError](err); refused {
 		return nil
 	}
 	return err

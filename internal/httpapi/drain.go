@@ -109,8 +109,7 @@ func refuseDrain(w http.ResponseWriter, err error) error {
 		code = http.StatusNotFound
 	case errs.Unavailable:
 		code = http.StatusConflict
-		var e *errs.Error
-		if errors.As(err, &e) && e.Detail != "" {
+		if e, ok := errors.AsType[*errs.Error](err); ok && e.Detail != "" {
 			text = e.Detail // it may be for want of space in etcd, too
 		}
 	default:
