@@ -1,14 +1,12 @@
 package promote_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +16,7 @@ import (
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/lab/clitest"
 	"github.com/understudy-store/understudy/promote"
 )
 
@@ -434,7 +433,7 @@ func (w *cluster) foreign(away *node) {
 func TestTheServingStateIsLogged(t *testing.T) {
 	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
-	var log, other, third lockedBuffer
+	var log, other, third clitest.Buffer
 	a := w.start("a", func(c *promote.Config) { c.Log = zerolog.New(&log) })
 	w.serving(a).mount()
 	b := w.start("b", func(c *promote.Config) { c.Log = zerolog.New(&other) })
@@ -459,21 +458,4 @@ func TestTheServingStateIsLogged(t *testing.T) {
 			t.Errorf("%s's log has empty fields:\n%s", node, lines)
 		}
 	}
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

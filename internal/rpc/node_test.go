@@ -1,7 +1,6 @@
 package rpc_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -26,6 +25,7 @@ import (
 	"github.com/understudy-store/understudy/internal/rpc/rpcerr"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/lab/clitest"
 	"github.com/understudy-store/understudy/lab/lonetest"
 	"github.com/understudy-store/understudy/metadata"
 )
@@ -53,7 +53,7 @@ type node struct {
 	fenced  atomic.Bool
 	onFence atomic.Pointer[func()] // called whenever a call asks the fence
 	calls   *calls
-	logged  *logs
+	logged  *clitest.Buffer
 	admin   *adminNode
 	server  *rpc.Server
 	address string
@@ -68,7 +68,7 @@ func newNode(t testing.TB, options ...func(*rpc.Config)) *node {
 	t.Helper()
 	n := &node{
 		t: t, store: metadata.New(metadata.Options{}), gate: service.NewGate(), log: newStallingLog(),
-		calls: &calls{}, logged: &logs{},
+		calls: &calls{}, logged: new(clitest.Buffer),
 	}
 	n.admin = &adminNode{store: n.store}
 	n.serveStore()
@@ -314,24 +314,6 @@ func (c *calls) has(method string, code codes.Code) bool {
 		}
 	}
 	return false
-}
-
-// logs is what the server has logged.
-type logs struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logs) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(b)
-}
-
-func (l *logs) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
 }
 
 // adminNode is what the server gets to know of its node. The real one is the

@@ -129,7 +129,7 @@ func Eventually(t testing.TB, what string, so func() bool) {
 	}
 }
 
-// A Buffer may be read while a command writes to it.
+// A Buffer may be read while others, such as a command or the log of a node, write to it.
 type Buffer struct {
 	mu sync.Mutex // guards b
 	b  bytes.Buffer
