@@ -3,9 +3,9 @@
 //
 // A drill starts real processes: etcd members, a primary and standbys, with a TCP
 // proxy on each connection between two of them. While recorded clients work (package
-// judge), it kills and stops processes and cuts connections. The verdict rests on
-// what the clients saw. What the nodes report of themselves only tells the drill when
-// to go on, and proves nothing.
+// judge), it kills and stops processes and cuts connections. The verdict on the promises
+// is the judge's. Beside it a drill checks what an operator should see: which nodes run, what
+// they report, and what their logs say.
 //
 // It must never run against a cluster that it has not started itself.
 package drill
