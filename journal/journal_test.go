@@ -204,7 +204,6 @@ func (s *standby) Changed(key string) {
 	s.changed = append(s.changed, key)
 }
 
-// waitFor waits until the standby has the position.
 func (s *standby) waitFor(t *testing.T, want metadata.Position) {
 	t.Helper()
 	deadline := time.After(20 * time.Second)

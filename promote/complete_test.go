@@ -20,7 +20,6 @@ import (
 	"github.com/understudy-store/understudy/promote"
 )
 
-// completeNodes returns the ids of the nodes that etcd lists as complete.
 func completeNodes(t *testing.T, etcd *etcdtest.Cluster) (ids []string) {
 	t.Helper()
 	resp, err := etcd.Client(t).Get(t.Context(), layout.Complete(), clientv3.WithPrefix())

@@ -86,7 +86,6 @@ func newNode(t testing.TB, options ...func(*rpc.Config)) *node {
 	return n
 }
 
-// callOver has the clients call over a connection.
 func (n *node) callOver(conn *grpc.ClientConn) {
 	n.conn = conn
 	n.objects, n.clients, n.ops = pb.NewObjectServiceClient(conn), pb.NewClientServiceClient(conn), pb.NewAdminServiceClient(conn)
