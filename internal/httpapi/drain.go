@@ -32,16 +32,12 @@ func createDrain(w http.ResponseWriter, r *http.Request, m *service.Master) erro
 	request := struct {
 		Segments    []string `json:"segments"`
 		Targets     []string `json:"target_segments"`
-		Concurrency *uint32  `json:"max_concurrency"`
-	}{}
+		Concurrency uint32   `json:"max_concurrency"`
+	}{Concurrency: 4}
 	if err := json.NewDecoder(io.LimitReader(r.Body, maxDrainBody)).Decode(&request); err != nil {
 		return errs.New(errs.InvalidParams, "", "Invalid JSON body: %v", err)
 	}
-	d := metadata.Drain{Segments: request.Segments, Targets: request.Targets, Concurrency: 4}
-	if request.Concurrency != nil {
-		d.Concurrency = *request.Concurrency
-	}
-	id, err := m.CreateDrainJob(r.Context(), d)
+	id, err := m.CreateDrainJob(r.Context(), metadata.Drain{Segments: request.Segments, Targets: request.Targets, Concurrency: request.Concurrency})
 	if err != nil {
 		return refuseDrain(w, err)
 	}
@@ -102,11 +98,10 @@ func queryDrain(w http.ResponseWriter, r *http.Request, m *service.Master) error
 
 // refuseDrain answers with upstream's status where it is not that of other calls.
 func refuseDrain(w http.ResponseWriter, err error) error {
-	kind, code := errs.KindOf(err), 0
+	kind, code := errs.KindOf(err), http.StatusNotFound
 	text := kind.String()
 	switch kind {
 	case errs.JobNotFound, errs.SegmentNotFound:
-		code = http.StatusNotFound
 	case errs.Unavailable:
 		code = http.StatusConflict
 		if e, ok := errors.AsType[*errs.Error](err); ok && e.Detail != "" {
