@@ -16,7 +16,7 @@ import (
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/journal"
-	"github.com/understudy-store/understudy/lab/clitest"
+	"github.com/understudy-store/understudy/lab/waittest"
 	"github.com/understudy-store/understudy/promote"
 )
 
@@ -432,7 +432,7 @@ func (w *cluster) foreign(away *node) {
 func TestTheServingStateIsLogged(t *testing.T) {
 	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
-	var log, other, third clitest.Buffer
+	var log, other, third waittest.Buffer
 	a := w.start("a", func(c *promote.Config) { c.Log = zerolog.New(&log) })
 	w.serving(a).mount()
 	b := w.start("b", func(c *promote.Config) { c.Log = zerolog.New(&other) })

@@ -92,14 +92,18 @@ func rules() []rule {
 		{name: "the embedded etcd knows nothing of ours",
 			check: mayImportOurs([]string{"internal/etcd/etcdserver/..."})},
 
-		{name: "etcdtest, lonetest and clitest are for tests",
-			check: mustNotImport(everyone, "etcdtest/...", "lab/lonetest/...", "lab/clitest/...")},
+		{name: "etcdtest, lonetest, clitest and waittest are for tests",
+			check: mustNotImport(everyone, "etcdtest/...", "lab/lonetest/...", "lab/clitest/...", "lab/waittest/..."),
+			allow: map[string]string{
+				"lab/clitest -> lab/waittest": "it is for tests, too",
+			}},
 		{name: "product code does not import testing",
 			check: mustNotImport(everyone, "testing/..."),
 			allow: map[string]string{
 				"etcdtest -> testing":     "it is for tests: its functions take the test that they fail",
 				"lab/clitest -> testing":  "it is for tests: its functions take the test that they fail",
 				"lab/lonetest -> testing": "it is for tests: its functions take the test that they fail",
+				"lab/waittest -> testing": "it is for tests: its function takes the test that it fails",
 			}},
 
 		{name: "durations come from internal/clock, the wall clock is for people",

@@ -68,7 +68,7 @@ func samples() []sample {
 			"client imports internal/rpc/rpcerr, which imports internal/clock, which imports metadata"},
 		{"front ends know no story, only the use cases", chained("internal/rpc", "internal/zslog", modulePath+"/eviction"),
 			"internal/rpc imports internal/zslog, which imports eviction"},
-		{"etcdtest, lonetest and clitest are for tests", importing1("journal", "etcdtest"), "journal imports etcdtest"},
+		{"etcdtest, lonetest, clitest and waittest are for tests", importing1("journal", "etcdtest"), "journal imports etcdtest"},
 		{"product code does not import testing", importing2("client", "testing"), "client imports testing"},
 
 		{"durations come from internal/clock, the wall clock is for people",

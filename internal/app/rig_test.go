@@ -16,7 +16,7 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/internal/config"
-	"github.com/understudy-store/understudy/lab/clitest"
+	"github.com/understudy-store/understudy/lab/waittest"
 	"github.com/understudy-store/understudy/promote"
 )
 
@@ -40,7 +40,7 @@ type member struct {
 	*App
 	t     *testing.T
 	admin pb.AdminServiceClient
-	log   *clitest.Buffer
+	log   *waittest.Buffer
 	stop  context.CancelFunc
 	ended chan error
 }
@@ -60,7 +60,7 @@ func settings(role promote.Role, id string, etcd []string) config.Config {
 // run runs a node until the test ends, or end is called.
 func run(t *testing.T, c config.Config) *member {
 	t.Helper()
-	m := &member{t: t, log: new(clitest.Buffer), ended: make(chan error, 1)}
+	m := &member{t: t, log: new(waittest.Buffer), ended: make(chan error, 1)}
 	if c.Node.DataDir == config.Default(config.Primary).Node.DataDir {
 		c.Node.DataDir = t.TempDir()
 	}

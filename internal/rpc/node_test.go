@@ -25,8 +25,8 @@ import (
 	"github.com/understudy-store/understudy/internal/rpc/rpcerr"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/journal"
-	"github.com/understudy-store/understudy/lab/clitest"
 	"github.com/understudy-store/understudy/lab/lonetest"
+	"github.com/understudy-store/understudy/lab/waittest"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -53,7 +53,7 @@ type node struct {
 	fenced  atomic.Bool
 	onFence atomic.Pointer[func()] // called whenever a call asks the fence
 	calls   *calls
-	logged  *clitest.Buffer
+	logged  *waittest.Buffer
 	admin   *adminNode
 	server  *rpc.Server
 	address string
@@ -68,7 +68,7 @@ func newNode(t testing.TB, options ...func(*rpc.Config)) *node {
 	t.Helper()
 	n := &node{
 		t: t, store: metadata.New(metadata.Options{}), gate: service.NewGate(), log: newStallingLog(),
-		calls: &calls{}, logged: new(clitest.Buffer),
+		calls: &calls{}, logged: new(waittest.Buffer),
 	}
 	n.admin = &adminNode{store: n.store}
 	n.serveStore()
@@ -421,16 +421,7 @@ func (a *adminNode) Events(ctx context.Context, from metadata.Seq, follow bool) 
 // within waits for something for a while.
 func within(t testing.TB, what string, happened func() bool) {
 	t.Helper()
-	deadline := time.After(30 * time.Second)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !happened() {
-		select {
-		case <-deadline:
-			t.Fatalf("%s: does not happen", what)
-		case <-tick.C:
-		}
-	}
+	waittest.Until(t, 30*time.Second, what, happened)
 }
 
 var errSecret = errors.New("the secret cause")

@@ -17,8 +17,8 @@ import (
 	"github.com/understudy-store/understudy/internal/mooncake/mooncakeclient"
 	"github.com/understudy-store/understudy/internal/mooncake/mooncakeserver"
 	"github.com/understudy-store/understudy/internal/service"
-	"github.com/understudy-store/understudy/lab/clitest"
 	"github.com/understudy-store/understudy/lab/lonetest"
+	"github.com/understudy-store/understudy/lab/waittest"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
 )
@@ -46,7 +46,7 @@ var params = metadata.Params{LeaseTTL: 10 * time.Second, DiscardTimeout: 30 * ti
 type node struct {
 	gate    *service.Gate
 	front   *mooncakeserver.Front
-	log     *clitest.Buffer
+	log     *waittest.Buffer
 	fsdir   string            // gives each put a replica on disk, unless empty
 	primary *lonetest.Primary // nil on a node without a state
 	fenced  atomic.Bool
@@ -59,7 +59,7 @@ type node struct {
 // standby starts a node that does not serve.
 func standby(t testing.TB, relay bool) *node {
 	t.Helper()
-	n := &node{gate: service.NewGate(), log: new(clitest.Buffer), address: make(map[string]string)}
+	n := &node{gate: service.NewGate(), log: new(waittest.Buffer), address: make(map[string]string)}
 	n.front = mooncakeserver.New(&mooncakeserver.Front{
 		Gate: n.gate, Version: "2.0.0", View: func() int64 { return 17 }, Relay: relay,
 		Clock: func() time.Duration { return time.Duration(n.clock.Load()) }, Log: zerolog.New(n.log), Audit: zerolog.New(n.log).With().Str("part", "audit").Logger(),
