@@ -218,6 +218,13 @@ func writeJSON(w http.ResponseWriter, code int, body any) {
 	_, _ = w.Write(b.Bytes())
 }
 
+func writeData(w http.ResponseWriter, data any) {
+	writeJSON(w, http.StatusOK, struct {
+		Success bool `json:"success"`
+		Data    any  `json:"data"`
+	}{true, data})
+}
+
 const textType = "text/plain; charset=utf-8"
 
 func writeText(w http.ResponseWriter, code int, body string) {
