@@ -142,6 +142,13 @@ func (n *Node) endAllowance() {
 	n.allowed, n.idle = false, n.NoWriters
 }
 
+// emptyOrdered reports whether an operator ordered an empty start.
+func (n *Node) emptyOrdered() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.allowed
+}
+
 // writersGone reports whether an operator said, with the order to start empty, that no
 // writer is left.
 func (n *Node) writersGone() bool {
@@ -195,9 +202,7 @@ func (n *Node) promotable(st follower.Status, head journal.Cursor) (bool, string
 // mayStartEmpty reports whether this node may begin a new term with nothing in it,
 // because nobody holds the state any more.
 func (n *Node) mayStartEmpty(ctx context.Context, head journal.Cursor, nodes []NodeInfo, begun time.Duration) (bool, error) {
-	n.mu.Lock()
-	allowed := n.allowed
-	n.mu.Unlock()
+	allowed := n.emptyOrdered()
 	switch {
 	case !n.MayStartEmpty, head.Head.Seq == 0 && !allowed:
 		return false, nil
