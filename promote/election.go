@@ -343,16 +343,8 @@ func (n *Node) runFor(ctx context.Context, c *candidate, head journal.Cursor, ov
 // watch brings something. Otherwise this node is not promotable until it does, and another one
 // may be.
 func (n *Node) catchUp(ctx context.Context, f *follower.Follower, c *candidate) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	keeping := start(func() error {
-		err := c.session.keepAlive(ctx)
-		cancel(err)
-		return err
-	})
-	defer func() {
-		cancel(nil)
-		<-keeping.ended
-	}()
+	ctx, end := c.session.kept(ctx)
+	defer end()
 	// Each beat is one more commit for the follower to read. A follower that needs longer
 	// for one than the time between two would never catch up. So that time doubles, up to
 	// half the failover time: nobody deposes this node for that.
