@@ -403,7 +403,7 @@ func TestACallerThatGoesTakesItsChangeBack(t *testing.T) {
 	}
 	p.run().mount()
 	if st := p.store.Stats(); st.Segments != 1 {
-		t.Errorf("%+v", st)
+		t.Errorf("after a commit of the next writer: got %d segments, want 1", st.Segments)
 	}
 }
 
