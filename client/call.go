@@ -208,8 +208,7 @@ func (c *Client) gaveUp(op operation, open bool, attempts int, last *failure, ca
 	if open {
 		e.Kind, e.Detail = errs.Unresolved, "the call may have been applied; look, or repeat it"
 	}
-	var fault *errs.Error
-	if errors.As(cause, &fault) { // of the addresses
+	if fault, ok := errors.AsType[*errs.Error](cause); ok { // of the addresses
 		if !open {
 			e.Kind = fault.Kind
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/lab/lonetest"
+	"github.com/understudy-store/understudy/lab/waittest"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
 )
@@ -233,16 +234,7 @@ func wantKind(t testing.TB, what string, err error, want errs.Kind) {
 // within waits a limited time until happened returns true.
 func within(t testing.TB, what string, happened func() bool) {
 	t.Helper()
-	deadline := time.After(30 * time.Second)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !happened() {
-		select {
-		case <-deadline:
-			t.Fatalf("%s: does not happen", what)
-		case <-tick.C:
-		}
-	}
+	waittest.Until(t, 30*time.Second, what, happened)
 }
 
 // faultyLog is a journal that keeps nothing, and refuses some commits.

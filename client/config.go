@@ -110,9 +110,7 @@ func (c *Config) setDefaults() {
 	if c.Transport == nil {
 		c.Transport = grpcTransport{}
 	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	if c.ClientID == uuid.Nil {
 		c.ClientID = uuid.New()
 	}

@@ -283,8 +283,7 @@ func (f *finder) whyLocked() string {
 // notServing says why the node at an address does not serve. Its kind is left out if that is
 // all that the kind says.
 func notServing(address string, problem error) string {
-	var e *errs.Error
-	if errors.As(problem, &e) && (e.Kind == errs.NotLeader || e.Kind == errs.Unavailable) && !rpcerr.Unanswered(e) && e.Detail != "" {
+	if e, ok := errors.AsType[*errs.Error](problem); ok && (e.Kind == errs.NotLeader || e.Kind == errs.Unavailable) && !rpcerr.Unanswered(e) && e.Detail != "" {
 		return address + ": " + e.Detail
 	}
 	return rpcerr.At(address, problem)

@@ -37,7 +37,6 @@ func op(method string, repeat repeatability) operation {
 // mutates reports whether the call changes anything.
 func (o operation) mutates() bool { return o.repeat != always }
 
-// over returns the operation as it is over a transport.
 func (o operation) over(t Transport) operation {
 	return o.unless(o.repeat != byRequestID || t.RequestIDs())
 }

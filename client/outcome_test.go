@@ -33,7 +33,6 @@ func behindAFront(t testing.TB) (*cluster, *front, *client.Client) {
 	return cl, f, c
 }
 
-// requestID returns the request id of a request.
 func requestID(m proto.Message) uint64 {
 	r := m.ProtoReflect()
 	return r.Get(r.Descriptor().Fields().ByName("request_id")).Uint()

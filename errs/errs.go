@@ -203,12 +203,10 @@ func KindOf(err error) Kind {
 	if k, ok := err.(Kind); ok { //nolint:errorlint // the fast path of hot calls
 		return k
 	}
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Kind
 	}
-	var k Kind
-	if errors.As(err, &k) {
+	if k, ok := errors.AsType[Kind](err); ok {
 		return k
 	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {

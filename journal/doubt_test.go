@@ -19,6 +19,7 @@ import (
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/lab/waittest"
 )
 
 // faultyClient connects to a real etcd; each transaction asks fault whether it
@@ -275,11 +276,7 @@ func TestDeadlineWhileACommitIsUnderWay(t *testing.T) {
 
 func waitFor(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !cond(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s does not come", what)
-		}
-	}
+	waittest.Until(t, 20*time.Second, what, cond)
 }
 
 // A stalledLog says when a commit has come to it, and holds it until the

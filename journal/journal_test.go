@@ -204,7 +204,6 @@ func (s *standby) Changed(key string) {
 	s.changed = append(s.changed, key)
 }
 
-// waitFor waits until the standby has the position.
 func (s *standby) waitFor(t *testing.T, want metadata.Position) {
 	t.Helper()
 	deadline := time.After(20 * time.Second)
@@ -404,7 +403,7 @@ func TestACallerThatGoesTakesItsChangeBack(t *testing.T) {
 	}
 	p.run().mount()
 	if st := p.store.Stats(); st.Segments != 1 {
-		t.Errorf("%+v", st)
+		t.Errorf("after a commit of the next writer: got %d segments, want 1", st.Segments)
 	}
 }
 

@@ -178,8 +178,7 @@ func (r *Reader) takeHead(at *Cursor, value []byte, f Consumer) (head Head, comm
 		return head, false, f.Founded(next)
 	}
 	if err := at.Against(next, err); err != nil {
-		var b *BrokenError
-		if errors.As(err, &b) && b.Fork > at.Head.Seq {
+		if b, ok := errors.AsType[*BrokenError](err); ok && b.Fork > at.Head.Seq {
 			b.Beside = true // the journal that ended here is not what it was founded from
 		}
 		return head, false, err

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"sync"
@@ -357,9 +358,7 @@ func (q *Queue) seal() []*submission {
 func (q *Queue) Close(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed == nil {
-		q.closed = err
-	}
+	q.closed = cmp.Or(q.closed, err)
 	q.signal()
 }
 

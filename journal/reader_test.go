@@ -30,8 +30,7 @@ func TestReaderThatIsTooLate(t *testing.T) {
 	etcd.Compact(t, p.log.Tip().Revision)
 	err := wait(t, "the end of the reader", follow(t, etcd.Client(t), start, newStandby()))
 	wantReason(t, err, journal.ReasonCompacted)
-	var b *journal.BrokenError
-	if errors.As(err, &b) && b.Beside {
+	if b, ok := errors.AsType[*journal.BrokenError](err); ok && b.Beside {
 		t.Errorf("got %v, of a state that may have what the journal has not; want not: one primary wrote all of it", err)
 	}
 

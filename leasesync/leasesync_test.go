@@ -15,6 +15,7 @@ import (
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/lab/lonetest"
+	"github.com/understudy-store/understudy/lab/waittest"
 	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
 )
@@ -104,11 +105,7 @@ func start(t *testing.T, p *lonetest.Primary, j leasesync.Journal, interval time
 
 func waitFor(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !cond(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s does not come", what)
-		}
-	}
+	waittest.Until(t, 20*time.Second, what, cond)
 }
 
 func TestScannerCommitsMarks(t *testing.T) {

@@ -97,7 +97,7 @@ func TestReaperDiscardsAtTheReleaseTime(t *testing.T) {
 	}
 	c.must(c.commit(discards[0]))
 	if st := c.primary.Stats(); st.Objects != 1 || st.Quarantined != 0 || st.Busy != 104 {
-		t.Errorf("%+v", st)
+		t.Errorf("after a discard: got %d objects, %d bytes in quarantine and %d busy, want 1, 0 and 104", st.Objects, st.Quarantined, st.Busy)
 	}
 	wantKind(t, "late end", c.putEnd("k"), errs.ObjectNotFound)
 }
@@ -407,7 +407,7 @@ func TestClear(t *testing.T) {
 		t.Error("got replicas cleared of others than the objects named, want them kept")
 	}
 	if !clear("k", 1, "a") {
-		t.Error("not cleared")
+		t.Error("got the replica on the named segment kept, want it cleared")
 	}
 	if list, _ := c.get("k"); len(list.Replicas) != 1 || list.Replicas[0].Segment != "b" {
 		t.Errorf("left: %+v", list.Replicas)

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/understudy-store/understudy/journal"
@@ -19,13 +20,13 @@ import (
 // may be lost with it. They are kept with the state files. Safe for concurrent use.
 type companions struct {
 	wake chan struct{} // look soon
-
-	mu   sync.Mutex // guards all below
-	last memory
 	// compared says that etcd lists all remembered nodes. It is false after the
 	// memory was read from a file, and after the journal was lost: etcd may then have gone
 	// back to before a node listed itself.
-	compared bool
+	compared atomic.Bool
+
+	mu   sync.Mutex // guards all below
+	last memory
 }
 
 // A memory is what a node remembers of its cluster.
@@ -82,7 +83,7 @@ func (c *companions) run(ctx context.Context, n *Node, status func() follower.St
 	for {
 		s := status()
 		if s.Doubts != doubts {
-			c.setCompared(false)
+			c.compared.Store(false)
 		}
 		doubts = s.Doubts
 		c.look(ctx, n, s)
@@ -129,19 +130,19 @@ func (c *companions) look(ctx context.Context, n *Node, s follower.Status) {
 		return
 	}
 	if view.Missing() || s.At.Against(view.Cursor, view.Err) != nil {
-		c.setCompared(false)
+		c.compared.Store(false)
 		return
 	}
 	list, err := n.listComplete(ctx)
 	if err != nil {
 		return
 	}
-	if !c.isCompared() {
+	if !c.compared.Load() {
 		if list, err = n.relist(ctx, list, c.known()); err != nil {
 			n.Log.Debug().Err(err).Msg("nodes that are remembered were not listed as complete, it will be tried again")
 			return
 		}
-		c.setCompared(true)
+		c.compared.Store(true)
 	}
 	n.enlist(ctx, nodes, list, view.Cursor.Head)
 	m := memory{ClusterID: n.ClusterID, At: make(map[string]string), History: view.Cursor.Head.History, Cluster: view.Cluster}
@@ -200,18 +201,6 @@ func (m memory) termsThrough(of memory, head journal.Head) metadata.Term {
 		return max(m.LastTerm, head.Term)
 	}
 	return head.Term
-}
-
-func (c *companions) isCompared() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.compared
-}
-
-func (c *companions) setCompared(to bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.compared = to
 }
 
 // descent returns what a history descends from, nil if that is not remembered.

@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/lab/waittest"
 	"github.com/understudy-store/understudy/promote"
 )
 
@@ -40,7 +41,7 @@ func TestDamagedMemoryIsSaid(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "cluster"), []byte(`{"complete":{"b":`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var log lockedBuffer
+	var log waittest.Buffer
 	a := w.start("a", stateIn(dir, time.Hour), func(c *promote.Config) { c.Log = zerolog.New(&log) })
 	w.serving(a)
 	if !strings.Contains(log.String(), "what this node remembers of its cluster cannot be read") {

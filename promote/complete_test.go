@@ -1,14 +1,12 @@
 package promote_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,10 +16,10 @@ import (
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/lab/waittest"
 	"github.com/understudy-store/understudy/promote"
 )
 
-// completeNodes returns the ids of the nodes that etcd lists as complete.
 func completeNodes(t *testing.T, etcd *etcdtest.Cluster) (ids []string) {
 	t.Helper()
 	resp, err := etcd.Client(t).Get(t.Context(), layout.Complete(), clientv3.WithPrefix())
@@ -434,7 +432,7 @@ func (w *cluster) foreign(away *node) {
 func TestTheServingStateIsLogged(t *testing.T) {
 	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
-	var log, other, third lockedBuffer
+	var log, other, third waittest.Buffer
 	a := w.start("a", func(c *promote.Config) { c.Log = zerolog.New(&log) })
 	w.serving(a).mount()
 	b := w.start("b", func(c *promote.Config) { c.Log = zerolog.New(&other) })
@@ -459,21 +457,4 @@ func TestTheServingStateIsLogged(t *testing.T) {
 			t.Errorf("%s's log has empty fields:\n%s", node, lines)
 		}
 	}
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

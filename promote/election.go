@@ -142,6 +142,13 @@ func (n *Node) endAllowance() {
 	n.allowed, n.idle = false, n.NoWriters
 }
 
+// emptyOrdered reports whether an operator ordered an empty start.
+func (n *Node) emptyOrdered() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.allowed
+}
+
 // writersGone reports whether an operator said, with the order to start empty, that no
 // writer is left.
 func (n *Node) writersGone() bool {
@@ -195,9 +202,7 @@ func (n *Node) promotable(st follower.Status, head journal.Cursor) (bool, string
 // mayStartEmpty reports whether this node may begin a new term with nothing in it,
 // because nobody holds the state any more.
 func (n *Node) mayStartEmpty(ctx context.Context, head journal.Cursor, nodes []NodeInfo, begun time.Duration) (bool, error) {
-	n.mu.Lock()
-	allowed := n.allowed
-	n.mu.Unlock()
+	allowed := n.emptyOrdered()
 	switch {
 	case !n.MayStartEmpty, head.Head.Seq == 0 && !allowed:
 		return false, nil
@@ -338,16 +343,8 @@ func (n *Node) runFor(ctx context.Context, c *candidate, head journal.Cursor, ov
 // watch brings something. Otherwise this node is not promotable until it does, and another one
 // may be.
 func (n *Node) catchUp(ctx context.Context, f *follower.Follower, c *candidate) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	keeping := start(func() error {
-		err := c.session.keepAlive(ctx)
-		cancel(err)
-		return err
-	})
-	defer func() {
-		cancel(nil)
-		<-keeping.ended
-	}()
+	ctx, end := c.session.kept(ctx)
+	defer end()
 	// Each beat is one more commit for the follower to read. A follower that needs longer
 	// for one than the time between two would never catch up. So that time doubles, up to
 	// half the failover time: nobody deposes this node for that.
@@ -385,8 +382,7 @@ func (c *candidate) beat(ctx context.Context, hold time.Duration) error {
 	head.Hold, head.ForkOwed = max(head.Hold, hold.Milliseconds()), c.before.ForkOwed
 	head.Window, head.Failover, head.Raised = window.Milliseconds(), failover.Milliseconds(), c.pace.Slowed()
 	err := c.log.Append(ctx, &journal.Sealed{Head: head})
-	var refused *journal.RefusedError
-	if errors.As(err, &refused) {
+	if _, refused := errors.AsType[*journal.RefusedError](err); refused {
 		return nil
 	}
 	return err

@@ -53,11 +53,8 @@ func claim(strays []statefile.Neighbour) string {
 // beside its own directory, keep from starting empty. It returns nil if there are none, or an
 // operator has ordered an empty start.
 func (n *Node) besideOthers(ctx context.Context, head journal.Cursor, registered []NodeInfo) error {
-	n.mu.Lock()
-	allowed := n.allowed
-	n.mu.Unlock()
 	strays := n.strays(head, registered)
-	if allowed || !n.MayStartEmpty || len(strays) == 0 {
+	if n.emptyOrdered() || !n.MayStartEmpty || len(strays) == 0 {
 		return nil
 	}
 	absent, err := n.absent(ctx, registered)

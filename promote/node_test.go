@@ -21,6 +21,7 @@ import (
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/lab/waittest"
 	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/promote"
@@ -205,16 +206,7 @@ func (w *cluster) serving(nodes ...*node) *node {
 
 func waitFor(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	waitWithin(t, time.Minute, what, cond)
-}
-
-func waitWithin(t *testing.T, limit time.Duration, what string, cond func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(limit); !cond(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s does not come", what)
-		}
-	}
+	waittest.Until(t, time.Minute, what, cond)
 }
 
 func (w *cluster) promotable(n *node) {

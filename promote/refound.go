@@ -161,12 +161,9 @@ func (n *Node) holdsFile(st follower.Status, cause string) error {
 // readable or not, keep from starting empty. It returns nil if there are none, or an
 // operator has ordered an empty start.
 func (n *Node) keepsFile(st follower.Status) error {
-	n.mu.Lock()
-	allowed := n.allowed
-	n.mu.Unlock()
 	saved := n.saver.status()
 	switch {
-	case allowed, !n.MayStartEmpty:
+	case n.emptyOrdered(), !n.MayStartEmpty:
 		return nil
 	case saved.Seq > 0:
 		return n.holdsFile(st, fmt.Sprintf("a snapshot is needed (%s), and nobody sends one", st.Why))
@@ -306,10 +303,7 @@ func (n *Node) forgotten(head journal.Head, registered []NodeInfo) (term metadat
 // recorded.
 func (n *Node) startOver(ctx context.Context, f *follower.Follower, s scene, begun time.Duration) (*candidate, error) {
 	view := s.view
-	n.mu.Lock()
-	allowed := n.allowed
-	n.mu.Unlock()
-	if !allowed || !n.MayStartEmpty || errors.Is(view.Err, journal.ErrNewer) {
+	if !n.emptyOrdered() || !n.MayStartEmpty || errors.Is(view.Err, journal.ErrNewer) {
 		return nil, unreadable(n.ID, view.Err)
 	}
 	for _, other := range s.nodes {

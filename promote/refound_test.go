@@ -12,6 +12,7 @@ import (
 
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/lab/waittest"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/promote"
 	"github.com/understudy-store/understudy/promote/statefile"
@@ -191,7 +192,7 @@ func TestAFreshMasterWaitsForOthers(t *testing.T) {
 func TestAFreshMasterFoundsAfterTheWait(t *testing.T) {
 	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
-	var log lockedBuffer
+	var log waittest.Buffer
 	begun := time.Now()
 	w.serving(w.start("m", func(c *promote.Config) {
 		c.Alone, c.RefoundWait, c.Log = false, time.Second, zerolog.New(&log)

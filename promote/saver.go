@@ -445,7 +445,6 @@ func (s *saver) status() Saving {
 	return st
 }
 
-// errNotComplete says that a state is not the journal's any more.
 var errNotComplete = errors.New("the state does not follow the journal any more")
 
 // source is the state to be saved; nil while there is none that is complete.

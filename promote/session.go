@@ -147,6 +147,20 @@ func (s *Session) keepAlive(ctx context.Context) error {
 	}
 }
 
+// kept keeps a session alive in a goroutine of its own until end is called, which waits for
+// that. The context ends with the session, and has its error as the cause.
+func (s *Session) kept(ctx context.Context) (kept context.Context, end func()) {
+	kept, cancel := context.WithCancelCause(ctx)
+	keeping := start(func() error {
+		cancel(s.keepAlive(kept))
+		return nil
+	})
+	return kept, func() {
+		cancel(nil)
+		<-keeping.ended
+	}
+}
+
 // once sends one keepalive and returns the TTL that etcd grants, 0 if it does
 // not know the lease. clientv3's KeepAlive hides when it was sent, and its
 // KeepAliveOnce spins while etcd is away.

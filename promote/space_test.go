@@ -18,6 +18,7 @@ import (
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/lab/waittest"
 	"github.com/understudy-store/understudy/promote"
 )
 
@@ -75,7 +76,7 @@ func TestOwnerCompactsForAnotherPrimary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	waitWithin(t, 30*time.Second, "a compaction", func() bool { // a control demands the failure within a minute
+	waittest.Until(t, 30*time.Second, "a compaction", func() bool { // a control demands the failure within a minute
 		_, err := client.Get(t.Context(), layout.Head(), clientv3.WithRev(resp.Header.Revision))
 		return errors.Is(err, rpctypes.ErrCompacted)
 	})
@@ -184,7 +185,7 @@ func TestFullEtcdKeepsWhatNoNodeHasSaved(t *testing.T) {
 		t.Fatal(err)
 	}
 	var o *promote.Obstacle
-	waitWithin(t, 30*time.Second, "the reason why no node serves", func() bool { // a control demands the failure within a minute
+	waittest.Until(t, 30*time.Second, "the reason why no node serves", func() bool { // a control demands the failure within a minute
 		if !a.Status().Space.Alarm { // at first, and whenever a defragmentation has made room
 			etcd.FillQuota(t)
 		}

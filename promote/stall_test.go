@@ -8,6 +8,7 @@ import (
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/lab/waittest"
 	"github.com/understudy-store/understudy/promote"
 )
 
@@ -53,7 +54,7 @@ func TestAnElectedNodeWithASilentWatch(t *testing.T) {
 	a.wire.cut()
 	waitFor(t, "b to be elected", func() bool { return b.Status().Self.Role == promote.Promoting })
 	c.wire.noTxn.Store(false)
-	waitWithin(t, 30*time.Second, "b to give up", func() bool { return b.Status().Self.Role != promote.Promoting })
+	waittest.Until(t, 30*time.Second, "b to give up", func() bool { return b.Status().Self.Role != promote.Promoting })
 	w.serving(c).has(append(keys("k", 5), "last")...)
 
 	c.put("after")

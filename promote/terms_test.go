@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/lab/waittest"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/promote"
 )
@@ -189,7 +190,7 @@ func TestInterruptionsAreRecorded(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
-	var log lockedBuffer
+	var log waittest.Buffer
 	a := w.start("a", func(c *promote.Config) { c.SessionTTL, c.Log = 10*time.Second, zerolog.New(&log) })
 	w.serving(a).mount()
 	last := func() (r promote.TermRecord) {

@@ -62,16 +62,8 @@ func (k WitnessKey) keep(ctx context.Context) error {
 		return err
 	}
 	defer s.close(context.WithoutCancel(ctx))
-	ctx, cancel := context.WithCancelCause(ctx)
-	keeping := start(func() error {
-		err := s.keepAlive(ctx)
-		cancel(err)
-		return err
-	})
-	defer func() {
-		cancel(nil)
-		<-keeping.ended
-	}()
+	ctx, end := s.kept(ctx)
+	defer end()
 	for last := (Witness{}); ctx.Err() == nil; _ = clock.Sleep(ctx, registerEvery) {
 		self := k.Self(ctx)
 		if self == last {

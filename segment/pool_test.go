@@ -151,7 +151,7 @@ func inPieces(t *testing.T, s *Segment) {
 	for i := range 4 {
 		r, ok := s.Allocate(1 << 10)
 		if !ok {
-			t.Fatal("not filled")
+			t.Fatalf("a segment of 4 KiB has no room for range %d of 1 KiB", i)
 		}
 		if i%2 == 0 {
 			defer func() {
@@ -173,7 +173,7 @@ func TestManyNamesWithoutRoom(t *testing.T) {
 			size = MinSize
 		}
 		if s := mount(t, p, i+1, fmt.Sprint("a", i), size); size == 1024 && !fill(s) {
-			t.Fatal("not filled")
+			t.Fatal("a segment of 1 KiB cannot be filled")
 		}
 	}
 	mount(t, p, 10*maxProbes, "b", 1<<20)
@@ -198,7 +198,7 @@ func TestManySegmentsUnderOneName(t *testing.T) {
 	p := NewPool(Random, nil)
 	for i := range Number(2 * maxProbes) {
 		if s := mount(t, p, i+1, "full", 1024); !fill(s) {
-			t.Fatal("not filled")
+			t.Fatal("a segment of 1 KiB cannot be filled")
 		}
 	}
 	mount(t, p, 10*maxProbes, "empty", 1<<20)

@@ -23,7 +23,7 @@ func TestRoomComesBack(t *testing.T) {
 			mount(t, p, 9, "b", 64)
 			taken, ok := s.Allocate(512)
 			if !ok || !takes(s, 512) {
-				t.Fatal("not filled")
+				t.Fatal("a segment of 1 KiB cannot be filled")
 			}
 			has := func(size uint64) bool {
 				got := p.Allocate(nil, Request{Size: size, Replicas: 1, Preferred: []string{"a"}})
@@ -52,7 +52,7 @@ func TestRoomThatComesMeanwhile(t *testing.T) {
 			s := mount(t, p, 1, "a", 1<<10)
 			taken, ok := s.Allocate(1 << 10)
 			if !ok {
-				t.Fatal("not filled")
+				t.Fatal("a segment of 1 KiB cannot be filled")
 			}
 			a := attempt{pool: p, groups: p.view(), req: Request{Size: 1 << 10}}
 			if mounted {

@@ -12,6 +12,7 @@
 package faultinject
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -127,9 +128,7 @@ func (r *Run) count(operation string) bool {
 	if r.seen++; r.seen < r.I || r.seen >= r.I+r.Row {
 		return false
 	}
-	if r.fault == "" {
-		r.fault = operation
-	}
+	r.fault = cmp.Or(r.fault, operation)
 	return true
 }
 

@@ -37,7 +37,7 @@ const (
 
 // A connectionBudget bounds the connections that clients hold, by what the operating
 // system lets this process open. Past it a new connection is closed at once, so that
-// its client hears of it.
+// its client does not wait for an answer.
 type connectionBudget struct {
 	*share.Budget               // on all ports but HTTP
 	identities    *share.Budget // the same by whose certificates were shown; nil for those of etcd

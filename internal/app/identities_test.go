@@ -23,6 +23,7 @@ import (
 	"github.com/understudy-store/understudy/internal/security/access"
 	"github.com/understudy-store/understudy/internal/security/certs"
 	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/lab/waittest"
 )
 
 // A secureServer serves over TLS, and bounds connections by identity.
@@ -138,7 +139,7 @@ func TestConnectionsOfOneIdentity(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var log lockedBuffer
+			var log waittest.Buffer
 			b := newConnectionBudget(64, 0.5, false, zerolog.New(&log))
 			s := p.serve(b, zerolog.New(&log))
 			served := make(chan error, 1)

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"strings"
@@ -28,11 +29,7 @@ func (a *App) openKVEvents() error {
 	if !cfg.Enabled {
 		return nil
 	}
-	capacity := cfg.Capacity
-	if capacity == 0 {
-		capacity = unboundedEvents
-	}
-	a.kv.feed = kvevents.New(capacity, func() string { return a.node.history() })
+	a.kv.feed = kvevents.New(cmp.Or(cfg.Capacity, unboundedEvents), func() string { return a.node.history() })
 	if cfg.Endpoint == "" {
 		return nil
 	}

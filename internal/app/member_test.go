@@ -26,6 +26,7 @@ import (
 	"github.com/understudy-store/understudy/internal/rpc"
 	"github.com/understudy-store/understudy/internal/rpc/rpcerr"
 	"github.com/understudy-store/understudy/internal/security/certs"
+	"github.com/understudy-store/understudy/lab/waittest"
 	"github.com/understudy-store/understudy/promote"
 )
 
@@ -419,7 +420,7 @@ func TestAPlaceThatCannotBe(t *testing.T) {
 // ends runs a node that is to end by itself.
 func ends(t *testing.T, c config.Config) error {
 	t.Helper()
-	a, err := New(c, "v-test", zerolog.New(new(lockedBuffer)))
+	a, err := New(c, "v-test", zerolog.New(new(waittest.Buffer)))
 	if err != nil {
 		return err
 	}

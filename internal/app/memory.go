@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"runtime/debug"
@@ -79,13 +80,7 @@ const maxKeyBytes = 12 << 30
 // keyBytes returns how much keys may take. set is the setting, 0 for none; memory is that of
 // the machine, 0 if it is not known.
 func keyBytes(set, memory int64) int64 {
-	if set == 0 {
-		set = memory / 2
-	}
-	if set == 0 {
-		return maxKeyBytes
-	}
-	return min(set, maxKeyBytes)
+	return min(cmp.Or(set, memory/2, maxKeyBytes), maxKeyBytes)
 }
 
 // machineMemory returns how many bytes of memory the machine has, or this process's control

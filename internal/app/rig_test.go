@@ -1,10 +1,8 @@
 package app
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +16,7 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/internal/config"
+	"github.com/understudy-store/understudy/lab/waittest"
 	"github.com/understudy-store/understudy/promote"
 )
 
@@ -41,7 +40,7 @@ type member struct {
 	*App
 	t     *testing.T
 	admin pb.AdminServiceClient
-	log   *lockedBuffer
+	log   *waittest.Buffer
 	stop  context.CancelFunc
 	ended chan error
 }
@@ -61,7 +60,7 @@ func settings(role promote.Role, id string, etcd []string) config.Config {
 // run runs a node until the test ends, or end is called.
 func run(t *testing.T, c config.Config) *member {
 	t.Helper()
-	m := &member{t: t, log: new(lockedBuffer), ended: make(chan error, 1)}
+	m := &member{t: t, log: new(waittest.Buffer), ended: make(chan error, 1)}
 	if c.Node.DataDir == config.Default(config.Primary).Node.DataDir {
 		c.Node.DataDir = t.TempDir()
 	}
@@ -195,22 +194,4 @@ func put(t *testing.T, c *client.Client, key string) client.Reservation {
 		t.Fatalf("put %s: got %v, want no error", key, err)
 	}
 	return r
-}
-
-// A lockedBuffer keeps what is written, for many writers and readers.
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }

@@ -34,7 +34,7 @@ func (a *App) notifySystemd(ctx context.Context) error {
 	}
 	tell := func(message string) {
 		if err := tellSystemd(message); err != nil {
-			a.log.Debug().Err(err).Msg("systemd does not hear this node")
+			a.log.Debug().Err(err).Msg("systemd takes no message from this node")
 		}
 	}
 	defer tell(daemon.SdNotifyStopping)

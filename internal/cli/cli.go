@@ -2,7 +2,8 @@
 // errors, advice on other errors, the flags --output and --timeout, tables, and
 // suggestions for misspelled names.
 //
-// It must never know a command, nor call a node.
+// It has no command of its own, and must never call a node. Its advice on errors names
+// commands of masterctl.
 package cli
 
 import (

@@ -65,8 +65,7 @@ const showYourself = "the node may demand to know who calls: give --tls-cert wit
 // interrupted returns the text of the error of a command that the user has interrupted. It
 // says what became of the command, such as a change whose outcome is open.
 func interrupted(err error, command string) string {
-	var exit exitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[exitError](err); ok {
 		err = exit.err
 	}
 	if err == nil || err.Error() == context.Canceled.Error() {
@@ -82,8 +81,7 @@ var lacksRole = []string{"is for the role", "neither a certificate", "the token 
 // kind. It drops the text of a context's error if there is a detail.
 func Numbered(err error) string {
 	kind, text := errs.KindOf(err), err.Error()
-	var e *errs.Error
-	if errors.As(err, &e) && e.Detail != "" {
+	if e, ok := errors.AsType[*errs.Error](err); ok && e.Detail != "" {
 		text = strings.TrimSuffix(text, ": "+context.DeadlineExceeded.Error())
 		text = strings.TrimSuffix(text, ": "+context.Canceled.Error())
 	}

@@ -118,7 +118,6 @@ func (d *diagnosis) checkAdvertised(n *node) {
 		"%s answers at %s, but not at %s, which it advertises to clients and other nodes: %s", n.id, n.address, at, rpcerr.Cause(at, n.away))
 }
 
-// checkVersions compares the versions of all nodes and witnesses.
 func (d *diagnosis) checkVersions(all nodes, witnesses []witnessResult) {
 	var versions []string
 	for _, n := range all.answering() {

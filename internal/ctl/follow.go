@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -127,9 +128,7 @@ func (e *follower) begin(n *node) {
 		e.begun = true
 		e.head(e.cmd.OutOrStdout())
 	}
-	if e.from == 0 {
-		e.from = n.status.GetState().GetSequence() + 1
-	}
+	e.from = cmp.Or(e.from, n.status.GetState().GetSequence()+1)
 	e.seen = 0
 }
 

@@ -18,6 +18,7 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/internal/cli"
 	"github.com/understudy-store/understudy/lab/clitest"
+	"github.com/understudy-store/understudy/lab/waittest"
 )
 
 // followed waits until the events that are followed tell of a put.
@@ -103,7 +104,7 @@ func TestFollowedStopIsSaidOnce(t *testing.T) {
 	defer func() { _ = l.Close() }()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var said clitest.Buffer
+	var said waittest.Buffer
 	cmd := &cobra.Command{}
 	cmd.SetErr(&said)
 	f := Program(&cobra.Command{})

@@ -101,8 +101,7 @@ func (n *node) http(ctx context.Context, op, method, path string, body []byte) (
 // httpCause returns, for people, why the HTTP service at an address did not answer, without
 // the address.
 func httpCause(address string, err error) string {
-	var e *errs.Error
-	if errors.As(err, &e) && e.Err != nil {
+	if e, ok := errors.AsType[*errs.Error](err); ok && e.Err != nil {
 		err = e.Err
 	}
 	if late := net.Error(nil); errors.As(err, &late) && late.Timeout() {

@@ -38,9 +38,7 @@ each id: a master that has forgotten a client asks it only once to mount again.`
 		Args: cli.Arguments(1, 1, "the NAME of one segment"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s.Name = args[0]
-			if s.Endpoint == "" {
-				s.Endpoint = s.Name
-			}
+			s.Endpoint = cmp.Or(s.Endpoint, s.Name)
 			switch {
 			case s.Size == 0:
 				return cli.Misusef("%s needs --size, such as --size 64MiB", cmd.CommandPath())

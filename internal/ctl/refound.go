@@ -84,8 +84,7 @@ func (f *Flags) bindGiveUp(cmd *cobra.Command, giveUp *[]string) {
 	cmd.Flags().StringSliceVar(giveUp, "yes", nil, "confirm: `ids` of the nodes that lose something, as the refusal names them, such as --yes=a,b")
 	completeFlag(cmd, "yes", f.completeNodes)
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		var bare *pflag.ValueRequiredError
-		if errors.As(err, &bare) && bare.GetSpecifiedName() == "yes" {
+		if bare, ok := errors.AsType[*pflag.ValueRequiredError](err); ok && bare.GetSpecifiedName() == "yes" {
 			return f.yesNeedsIDs(cmd)
 		}
 		return cli.Misuse(cli.FlagError(cmd, err))

@@ -242,6 +242,13 @@ func writeJSON(w http.ResponseWriter, code int, body any) {
 	_, _ = w.Write(b.Bytes())
 }
 
+func writeData(w http.ResponseWriter, data any) {
+	writeJSON(w, http.StatusOK, struct {
+		Success bool `json:"success"`
+		Data    any  `json:"data"`
+	}{true, data})
+}
+
 // Types of text: upstream has the second one for lists and figures.
 const (
 	textType    = "text/plain; charset=utf-8"

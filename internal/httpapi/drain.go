@@ -31,16 +31,12 @@ func createDrain(w http.ResponseWriter, r *http.Request, m *service.Master) erro
 	request := struct {
 		Segments    []string `json:"segments"`
 		Targets     []string `json:"target_segments"`
-		Concurrency *uint32  `json:"max_concurrency"`
-	}{}
+		Concurrency uint32   `json:"max_concurrency"`
+	}{Concurrency: 4}
 	if err := json.NewDecoder(io.LimitReader(r.Body, maxDrainBody)).Decode(&request); err != nil {
 		return errs.New(errs.InvalidParams, "", "Invalid JSON body: %v", err)
 	}
-	d := metadata.Drain{Segments: request.Segments, Targets: request.Targets, Concurrency: 4}
-	if request.Concurrency != nil {
-		d.Concurrency = *request.Concurrency
-	}
-	id, err := m.CreateDrainJob(r.Context(), d)
+	id, err := m.CreateDrainJob(r.Context(), metadata.Drain{Segments: request.Segments, Targets: request.Targets, Concurrency: request.Concurrency})
 	if err != nil {
 		return refusedDrain(err)
 	}

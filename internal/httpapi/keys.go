@@ -77,10 +77,7 @@ func queryKey(w http.ResponseWriter, r *http.Request, m *service.Master) error {
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, struct {
-		Success bool     `json:"success"`
-		Data    []buffer `json:"data"`
-	}{true, buffers(list.Replicas)})
+	writeData(w, buffers(list.Replicas))
 	return nil
 }
 

@@ -25,13 +25,6 @@ func quotaOf(t metadata.TenantQuota) quota {
 	return quota{t.Tenant, t.Requested, t.Effective, t.Charged, !t.Registered(), t.Over(), t.Registered()}
 }
 
-func writeQuota(w http.ResponseWriter, data any) {
-	writeJSON(w, http.StatusOK, struct {
-		Success bool `json:"success"`
-		Data    any  `json:"data"`
-	}{true, data})
-}
-
 // tenantsOff answers, as upstream does, while multi-tenancy is off.
 func tenantsOff(w http.ResponseWriter, m *service.Master) bool {
 	kind := errs.NotLeader // the number that means UNAVAILABLE_IN_CURRENT_MODE
@@ -61,7 +54,7 @@ func (a API) getQuotas(w http.ResponseWriter, r *http.Request, m *service.Master
 	if !known {
 		return errs.ObjectNotFound
 	}
-	writeQuota(w, quotaOf(t))
+	writeData(w, quotaOf(t))
 	return nil
 }
 
@@ -111,7 +104,7 @@ func putQuota(w http.ResponseWriter, r *http.Request, m *service.Master) error {
 		return err
 	}
 	t, _ := m.Store.Quota(of)
-	writeQuota(w, quotaOf(t))
+	writeData(w, quotaOf(t))
 	return nil
 }
 
@@ -124,6 +117,6 @@ func deleteQuota(w http.ResponseWriter, r *http.Request, m *service.Master) erro
 	if err := m.SetQuota(r.Context(), of, 0); err != nil {
 		return err
 	}
-	writeQuota(w, nil)
+	writeData(w, nil)
 	return nil
 }

@@ -57,7 +57,7 @@ func TestTypesAreTheOriginals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g, ok := mooncake.NewGeneration(name)
 			if !ok {
-				t.Fatal("not known")
+				t.Fatalf("NewGeneration does not know %q, which Names has", name)
 			}
 			want := readDump(t, releases[name])
 			for _, f := range g.Functions() {

@@ -75,8 +75,7 @@ func (s *Server) statusOf(method string, request uint64, err error) error {
 // logDefect is the one place where a defect that a call has met is logged.
 func (s *Server) logDefect(method string, request uint64, err error) {
 	line := s.Log.Error().Str("method", method).Uint64("request_id", request)
-	var p *recovery.PanicError
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*recovery.PanicError](err); ok {
 		line.Str("panic", fmt.Sprint(p.Panic)).Str("stack", string(p.Stack)).Msg("a call panicked")
 		return
 	}

@@ -70,7 +70,6 @@ func TestFloodsAreSlowed(t *testing.T) {
 	}
 }
 
-// resetCall begins a call and resets it.
 func resetCall(p *rawPeer) error {
 	if err := p.open(pb.AdminService_Status_FullMethodName, 0); err != nil {
 		return err

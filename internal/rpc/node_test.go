@@ -1,7 +1,6 @@
 package rpc_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -27,6 +26,7 @@ import (
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/lab/lonetest"
+	"github.com/understudy-store/understudy/lab/waittest"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -53,7 +53,7 @@ type node struct {
 	fenced  atomic.Bool
 	onFence atomic.Pointer[func()] // called whenever a call asks the fence
 	calls   *calls
-	logged  *logs
+	logged  *waittest.Buffer
 	admin   *adminNode
 	server  *rpc.Server
 	address string
@@ -68,7 +68,7 @@ func newNode(t testing.TB, options ...func(*rpc.Config)) *node {
 	t.Helper()
 	n := &node{
 		t: t, store: metadata.New(metadata.Options{}), gate: service.NewGate(), log: newStallingLog(),
-		calls: &calls{}, logged: &logs{},
+		calls: &calls{}, logged: new(waittest.Buffer),
 	}
 	n.admin = &adminNode{store: n.store}
 	n.serveStore()
@@ -86,7 +86,6 @@ func newNode(t testing.TB, options ...func(*rpc.Config)) *node {
 	return n
 }
 
-// callOver has the clients call over a connection.
 func (n *node) callOver(conn *grpc.ClientConn) {
 	n.conn = conn
 	n.objects, n.clients, n.ops = pb.NewObjectServiceClient(conn), pb.NewClientServiceClient(conn), pb.NewAdminServiceClient(conn)
@@ -316,24 +315,6 @@ func (c *calls) has(method string, code codes.Code) bool {
 	return false
 }
 
-// logs is what the server has logged.
-type logs struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logs) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(b)
-}
-
-func (l *logs) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
-
 // adminNode is what the server gets to know of its node. The real one is the
 // wiring's.
 type adminNode struct {
@@ -440,16 +421,7 @@ func (a *adminNode) Events(ctx context.Context, from metadata.Seq, follow bool) 
 // within waits for something for a while.
 func within(t testing.TB, what string, happened func() bool) {
 	t.Helper()
-	deadline := time.After(30 * time.Second)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !happened() {
-		select {
-		case <-deadline:
-			t.Fatalf("%s: does not happen", what)
-		case <-tick.C:
-		}
-	}
+	waittest.Until(t, 30*time.Second, what, happened)
 }
 
 var errSecret = errors.New("the secret cause")

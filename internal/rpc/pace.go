@@ -53,7 +53,6 @@ const (
 	mostConns = 2000
 )
 
-// errFlood ends a connection.
 var errFlood = errs.New(errs.Unavailable, "", "too many frames that carry no call; the connection was closed, try again")
 
 // paces are what hosts have of something that comes back with time. They are safe for concurrent
@@ -95,7 +94,6 @@ func (p *paces) take(host string, n float64) time.Duration {
 	return time.Duration(max(0, -has) / p.rate * float64(time.Second))
 }
 
-// giveBack gives a host n.
 func (p *paces) giveBack(host string, n float64) { p.take(host, -n) }
 
 // now returns what a host has. The lock is held.

@@ -1,10 +1,10 @@
 // Package rpc is the gRPC front end: the services of the public contract, with
 // health and reflection, on one port of every node.
 //
-// It translates and does nothing else: requests into calls of package service,
-// or of what the node offers to its operators, and what these return into
-// answers and statuses. It must never decide what a call means, hold state that
-// outlives a call, or know how a node is wired.
+// It translates requests into calls of package service, or of what the node offers to
+// its operators, and what these return into answers and statuses. Before that it checks
+// the caller's role, and bounds what each peer may have of connections, frames and bytes.
+// It must never decide what a call means, or know how a node is wired.
 package rpc
 
 import (

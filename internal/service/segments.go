@@ -305,9 +305,7 @@ func (m *Master) UnmountSegment(ctx context.Context, id segment.ID, by *Unmount)
 	if err := m.Fence(ctx); err != nil {
 		return err
 	}
-	if by == nil {
-		by = new(Unmount)
-	}
+	by = cmp.Or(by, new(Unmount))
 	_, _, by.there = m.Store.OwnerOf(id)
 	err := m.withSegments(ctx, func(ctx context.Context) error {
 		owner, used, ok := m.Store.OwnerOf(id)

@@ -84,8 +84,7 @@ func (m *Master) startWithRoom(ctx context.Context, tenant string, bytes int, st
 // another segment has room for a copy, it does not: a pass goes by age, and would take
 // objects everywhere until one segment has room.
 func (m *Master) noteTransfer(err error, asOf metadata.Time) {
-	var no *metadata.NoRoomError
-	if errors.As(err, &no) && errs.KindOf(err) == errs.NoAvailableHandle && m.Store.CouldHold(no.Size, 1) && !m.Store.HasRoom(no.Size) {
+	if no, ok := errors.AsType[*metadata.NoRoomError](err); ok && errs.KindOf(err) == errs.NoAvailableHandle && m.Store.CouldHold(no.Size, 1) && !m.Store.HasRoom(no.Size) {
 		m.AllocationFailed(no.Size, asOf)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/lab/waittest"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -22,16 +23,6 @@ func wantKind(t *testing.T, err error, want errs.Kind) {
 	t.Helper()
 	if errs.KindOf(err) != want {
 		t.Errorf("got %v, want %v", err, want)
-	}
-}
-
-// await waits until something is so.
-func await(t *testing.T, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it did not come about in 20 s")
-		}
 	}
 }
 
@@ -201,7 +192,7 @@ func TestTenantsStayBelowTheirWatermark(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- f.EvictTenants(ctx, zerolog.Nop()) }()
-	await(t, func() bool { return len(f.left(t, "red", keys...)) == 8 })
+	waittest.Until(t, 20*time.Second, "8 objects of red are left", func() bool { return len(f.left(t, "red", keys...)) == 8 })
 	cancel()
 	if err := <-done; err == nil {
 		t.Error("the loop ended before its context")

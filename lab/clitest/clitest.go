@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 
 	"github.com/understudy-store/understudy/internal/cli"
 	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/lab/waittest"
 )
 
 // An Outcome is the result of a command.
@@ -73,7 +73,7 @@ func Decode[T any](t testing.TB, o Outcome) (v T) {
 
 // A Background is a command that goes on while the test does other things.
 type Background struct {
-	Out, Err Buffer
+	Out, Err waittest.Buffer
 	cancel   context.CancelFunc
 	ended    chan struct{}
 	status   int // once ended is closed
@@ -127,24 +127,4 @@ func Eventually(t testing.TB, what string, so func() bool) {
 			t.Fatalf("not so after a minute: %s", what)
 		}
 	}
-}
-
-// A Buffer may be read while a command writes to it.
-type Buffer struct {
-	mu sync.Mutex // guards b
-	b  bytes.Buffer
-}
-
-// Write appends to what is read.
-func (s *Buffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-// String returns all that was written.
-func (s *Buffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }

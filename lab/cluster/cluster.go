@@ -63,9 +63,7 @@ type Cluster struct {
 // Start starts a cluster and waits until all standbys could take over.
 func Start(ctx context.Context, cfg Config) (c *Cluster, err error) {
 	c = &Cluster{Config: cfg, Layout: journal.NewLayout(pb.DefaultEtcdPrefix, cfg.ID)}
-	if c.Patience == 0 {
-		c.Patience = patience
-	}
+	c.Patience = cmp.Or(c.Patience, patience)
 	defer func() {
 		if err != nil {
 			c.Stop()

@@ -184,8 +184,7 @@ func (p *Process) Wait(timeout time.Duration) error {
 		return fmt.Errorf("%s did not stop within %v and was killed", p.Name, timeout)
 	}
 	_ = p.stdin.Close()
-	var exit *exec.ExitError
-	if errors.As(p.waited, &exit) {
+	if _, exited := errors.AsType[*exec.ExitError](p.waited); exited {
 		return fmt.Errorf("%s: %w; the end of %s:\n%s", p.Name, p.waited, p.Log, p.tail())
 	}
 	return nil

@@ -114,7 +114,6 @@ func named[Name ~string](texts []string) (list []Name) {
 	return list
 }
 
-// durations reads a list of durations.
 func durations(flag string, texts []string) (list []time.Duration, err error) {
 	for _, text := range texts {
 		d, err := time.ParseDuration(text)

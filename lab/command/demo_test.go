@@ -20,6 +20,7 @@ import (
 	"github.com/understudy-store/understudy/lab/cluster"
 	"github.com/understudy-store/understudy/lab/demo"
 	"github.com/understudy-store/understudy/lab/replay"
+	"github.com/understudy-store/understudy/lab/waittest"
 )
 
 // demoLoad is short, and large enough for eviction to have work.
@@ -142,7 +143,7 @@ func TestDemoInterrupted(t *testing.T) {
 	}
 	cmd := exec.Command(exe, "demo", "--no-compare", "--speed=1")
 	cmd.Env = append(os.Environ(), asProgram+"=1", "TMPDIR="+tmp)
-	var said clitest.Buffer
+	var said waittest.Buffer
 	cmd.Stderr = &said
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -274,7 +275,7 @@ func TestReportOfBrokenPromises(t *testing.T) {
 
 // On a terminal a bar is drawn, and taken away at the end of its stage.
 func TestProgressOnATerminal(t *testing.T) {
-	var b clitest.Buffer
+	var b waittest.Buffer
 	p := newProgress(&b)
 	p.terminal = true
 	p.Stage("starting", 0)

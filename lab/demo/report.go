@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"time"
@@ -100,11 +101,7 @@ func newReport(o Options) Report {
 	if o.Handover {
 		what = "handover"
 	}
-	name := o.Trace
-	if name == "" {
-		name = "generated"
-	}
-	return Report{access: o.Access, Load: Load{Trace: name}, Settings: Settings{
+	return Report{access: o.Access, Load: Load{Trace: cmp.Or(o.Trace, "generated")}, Settings: Settings{
 		Disturbance: what, Protocol: o.Access.Protocol(), Forward: o.Access.Forward, AsOriginal: o.Access.AsOriginal, FailoverMillis: o.Failover.Milliseconds(), LeaseTTLMillis: o.LeaseTTL.Milliseconds(),
 		Workers: o.Workers, Hosts: hosts, Capacity: capacity, Speed: o.Speed, Seed: o.Seed,
 	}}

@@ -41,7 +41,6 @@ func (e *Env) newBulkOf(tenant string) *bulk {
 	return &bulk{Client: must(client.New(cfg))}
 }
 
-// bulkKey is the n-th key of a group.
 func bulkKey(group, n int) string { return fmt.Sprintf("bulk/%03d/%d", group, n) }
 
 // bulkKeys are some keys of a group.

@@ -3,14 +3,15 @@
 //
 // A drill starts real processes: etcd members, a primary and standbys, with a TCP
 // proxy on each connection between two of them. While recorded clients work (package
-// judge), it kills and stops processes and cuts connections. The verdict rests on
-// what the clients saw. What the nodes report of themselves only tells the drill when
-// to go on, and proves nothing.
+// judge), it kills and stops processes and cuts connections. The verdict on the promises
+// is the judge's. Beside it a drill checks what an operator should see: which nodes run, what
+// they report, and what their logs say.
 //
 // It must never run against a cluster that it has not started itself.
 package drill
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -68,32 +69,13 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	choose := func(field *time.Duration, short, long time.Duration) {
-		if *field == 0 {
-			*field = long
-			if o.Short {
-				*field = short
-			}
-		}
+	session, events, objects := 5*time.Second, time.Minute, 1_000_000
+	if o.Short {
+		session, events, objects = 2*time.Second, 5*time.Second, 30_000
 	}
-	choose(&o.SessionTTL, 2*time.Second, 5*time.Second)
-	choose(&o.Failover, time.Second, time.Second)
-	choose(&o.EventsTTL, 5*time.Second, time.Minute)
-	if o.Seed == 0 {
-		o.Seed = 1
-	}
-	if o.Objects == 0 {
-		o.Objects = 1_000_000
-		if o.Short {
-			o.Objects = 30_000
-		}
-	}
-	if o.Every == 0 {
-		o.Every = 10 * time.Second
-	}
-	if o.From == "" {
-		o.From = lastRelease
-	}
+	o.SessionTTL, o.Failover, o.EventsTTL = cmp.Or(o.SessionTTL, session), cmp.Or(o.Failover, time.Second), cmp.Or(o.EventsTTL, events)
+	o.Seed, o.Objects = cmp.Or(o.Seed, 1), cmp.Or(o.Objects, objects)
+	o.Every, o.From = cmp.Or(o.Every, 10*time.Second), cmp.Or(o.From, lastRelease)
 	if o.Progress == nil {
 		o.Progress = func(string) {}
 	}

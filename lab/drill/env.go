@@ -110,9 +110,7 @@ func (e *Env) play(ctx context.Context, ep episode, body func(ctx context.Contex
 func (e *Env) complete(ep *episode) {
 	ep.Dir = filepath.Join(e.dir, fmt.Sprintf("episode-%d", e.number))
 	ep.ID, ep.Proxies, ep.Access, ep.Program = clusterID, true, e.Access, cmp.Or(ep.Program, e.program)
-	if ep.nodes == 0 {
-		ep.nodes = 2
-	}
+	ep.nodes = cmp.Or(ep.nodes, 2)
 	if e.OwnEtcd {
 		ep.OwnEtcd, ep.nodes = true, 3
 		if ep.Witness {
@@ -126,15 +124,9 @@ func (e *Env) complete(ep *episode) {
 		ep.Etcd = 1
 	}
 	ep.FailoverAfter = e.Failover
-	if ep.SessionTTL == 0 {
-		ep.SessionTTL = e.SessionTTL
-	}
-	if ep.EventsTTL == 0 {
-		ep.EventsTTL = max(e.EventsTTL, ep.SessionTTL+time.Second)
-	}
-	if ep.LeaseTTL == 0 {
-		ep.LeaseTTL = time.Second
-	}
+	ep.SessionTTL = cmp.Or(ep.SessionTTL, e.SessionTTL)
+	ep.EventsTTL = cmp.Or(ep.EventsTTL, max(e.EventsTTL, ep.SessionTTL+time.Second))
+	ep.LeaseTTL = cmp.Or(ep.LeaseTTL, time.Second)
 	if e.Break != "" {
 		ep.Patience = brokenPatience
 	}

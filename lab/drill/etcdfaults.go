@@ -91,7 +91,6 @@ func (e *Env) hangEtcdFollower(ctx context.Context, term uint64, ttl time.Durati
 	e.did("SIGSTOP of the etcd follower %s; clients had no answer for %d ms; term %d", hung.Name, outage.Milliseconds(), now)
 }
 
-// killEtcd kills all members.
 func (e *Env) killEtcd() {
 	if e.cluster.OwnEtcd {
 		return // the members died with their nodes

@@ -2,6 +2,7 @@ package drill
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -54,9 +55,7 @@ func (e *Env) loseJournals(ctx context.Context, losses []loss) {
 		ep := episode{nodes: l.nodes, work: &work{}}
 		// Puts that find no room evict nothing, so an object that is gone was lost.
 		ep.Args = []string{"--eviction_ratio=0"}
-		if ep.nodes == 0 {
-			ep.nodes = 3
-		}
+		ep.nodes = cmp.Or(ep.nodes, 3)
 		if ep.Embedded = l.own; l.own {
 			ep.Args = append(ep.Args, "--refound-wait=5s") // for standbys that look for it anew
 		}

@@ -22,13 +22,7 @@ func killMachines(ctx context.Context, e *Env) {
 		do(e.cluster.Settled(ctx))
 		p := e.working(ctx)
 		leads := e.cluster.NodeOf(must(e.cluster.EtcdLeader(ctx)))
-		victim := p.primary
-		switch e.result.Rounds % 3 {
-		case 1:
-			victim = leads
-		case 2:
-			victim = e.cluster.Nodes[e.rng.IntN(len(e.cluster.Nodes))]
-		}
+		victim := e.victim(p.primary, leads, e.cluster.Nodes...)
 		e.killMachine(ctx, p, victim, leads)
 		e.restart(ctx, victim)
 	})
@@ -43,13 +37,7 @@ func killBesideWitness(ctx context.Context, e *Env) {
 		do(e.cluster.Settled(ctx))
 		p := e.working(ctx)
 		leads := e.cluster.NodeOf(must(e.cluster.EtcdLeader(ctx))) // nil if the witness leads
-		victim := p.primary
-		switch e.result.Rounds % 3 {
-		case 1:
-			victim = leads
-		case 2:
-			victim = append([]*cluster.Node{nil}, e.cluster.Nodes...)[e.rng.IntN(len(e.cluster.Nodes)+1)]
-		}
+		victim := e.victim(p.primary, leads, append([]*cluster.Node{nil}, e.cluster.Nodes...)...)
 		if victim != nil {
 			e.killMachine(ctx, p, victim, leads)
 			e.restart(ctx, victim)
@@ -58,6 +46,17 @@ func killBesideWitness(ctx context.Context, e *Env) {
 		e.killWitness(ctx, leads == nil)
 		do(e.cluster.StartWitness(ctx))
 	})
+}
+
+// victim is in turn the primary, the node whose member leads etcd, and any.
+func (e *Env) victim(primary, leads *cluster.Node, all ...*cluster.Node) *cluster.Node {
+	switch e.result.Rounds % 3 {
+	case 1:
+		return leads
+	case 2:
+		return all[e.rng.IntN(len(all))]
+	}
+	return primary
 }
 
 func (e *Env) killWitness(ctx context.Context, leads bool) {

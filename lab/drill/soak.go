@@ -130,7 +130,6 @@ func (e *Env) either(a, b netfault.Fault) netfault.Fault {
 	return b
 }
 
-// stopForAWhile stops a node.
 func (e *Env) stopForAWhile(ctx context.Context, n *cluster.Node) {
 	do(n.Pause())
 	err := script(func() { e.aWhile(ctx) })

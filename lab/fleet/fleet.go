@@ -201,7 +201,6 @@ func (o *Options) placePart(ctx context.Context, part int, counts []*count) erro
 	return nil
 }
 
-// layout makes a layout of the counts.
 func (o *Options) layout(c *count) Layout {
 	all, n := float64(o.Objects), float64(c.n)
 	reads := 0.0

@@ -169,7 +169,6 @@ func TestJournal(t *testing.T) {
 	look(0).want(t, map[string]int{"D": 1}, "the head moves from")
 }
 
-// jump moves the head of a journal.
 func jump(t *testing.T, kv *clientv3.Client, layout journal.Layout, head string, from, to metadata.Seq) {
 	t.Helper()
 	moved := strings.Replace(head, `"sequence":`+strconv.FormatUint(uint64(from), 10), `"sequence":`+strconv.FormatUint(uint64(to), 10), 1)

@@ -15,6 +15,7 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/internal/app"
 	"github.com/understudy-store/understudy/internal/config"
+	"github.com/understudy-store/understudy/lab/waittest"
 	"github.com/understudy-store/understudy/promote"
 )
 
@@ -108,16 +109,7 @@ func (m *member) wait(what string, cond func() bool) { m.t.Helper(); wait(m.t, w
 // wait waits until something is so.
 func wait(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	deadline := time.After(time.Minute)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !cond() {
-		select {
-		case <-deadline:
-			t.Fatalf("waited a minute in vain: want that %s", what)
-		case <-tick.C:
-		}
-	}
+	waittest.Until(t, time.Minute, what, cond)
 }
 
 // atWork waits until a load has made so many more calls.

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"context"
 	"regexp"
 	"slices"
@@ -100,9 +101,7 @@ func (w *worker) call(k *key, r Record, f func(ctx context.Context, r *Record) e
 	if r.Client = w.number; !w.load.config.unnumbered() {
 		r.Term = w.seen.term.Load()
 	}
-	if r.Key == "" {
-		r.Key = w.label(k)
-	}
+	r.Key = cmp.Or(r.Key, w.label(k))
 	r.Start = w.load.Now()
 	err := f(ctx, &r)
 	r.End = w.load.Now()

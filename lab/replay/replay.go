@@ -114,7 +114,6 @@ func (p *Player) addWorkers() error {
 	return nil
 }
 
-// clientOf returns the client of a worker.
 func (p *Player) clientOf(worker int) *client.Client {
 	if own := p.clients[p.Hosts:]; len(own) > 0 {
 		return own[worker]

@@ -66,7 +66,6 @@ func (s *stream) receive(q *queue) (proto.Message, error) {
 	}
 }
 
-// A clientEnd is a grpc.ClientStream.
 type clientEnd struct{ *stream }
 
 func (*clientEnd) Header() (metadata.MD, error) { return metadata.MD{}, nil }

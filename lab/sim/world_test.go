@@ -202,7 +202,6 @@ var (
 	hosts = [2]string{"host", "other"}
 )
 
-// mount mounts the segment of a host.
 func (w *world) mount(host int) {
 	n := w.serving()
 	if n == nil {

@@ -151,7 +151,6 @@ func CheckBeginning(in *bufio.Reader, clusterID string) error {
 	return checkHeader(all[prefixBytes+frameBytes:], clusterID)
 }
 
-// checkHeader checks that a header names a cluster.
 func checkHeader(payload []byte, clusterID string) error {
 	var who header
 	if err := json.Unmarshal(payload, &who); err != nil {

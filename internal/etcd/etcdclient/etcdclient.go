@@ -191,8 +191,7 @@ func answered(err error) bool {
 // Silent reports whether an error of a client says that etcd does not answer: it is away,
 // or elects a leader.
 func Silent(err error) bool {
-	var refusal rpctypes.EtcdError
-	if errors.As(err, &refusal) {
+	if refusal, ok := errors.AsType[rpctypes.EtcdError](err); ok {
 		return refusal.Code() == codes.Unavailable
 	}
 	return errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.Unavailable || status.Code(err) == codes.DeadlineExceeded

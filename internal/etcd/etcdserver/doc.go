@@ -1,6 +1,6 @@
 // Package etcdserver runs an etcd inside this program: the one that
-// cmd/master keeps under --data-dir when it is given no etcd of its own, and
-// the one that lab demo runs as a child process.
+// cmd/master keeps under --data-dir when it is given no etcd of its own, alone or as one of
+// the nodes' members, and the one that lab demo runs as a child process.
 //
 // It adds to go.etcd.io/etcd/server/v3/embed what a program needs to rely on
 // it: settings sized for the journal, ports that may be 0, a data directory

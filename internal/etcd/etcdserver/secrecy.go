@@ -1,6 +1,7 @@
 package etcdserver
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -79,9 +80,7 @@ func comesFrom(ctx context.Context, cert *x509.Certificate, from net.Addr, names
 		if slices.Contains(at, host) {
 			return nil
 		}
-		if failed == nil {
-			failed = err
-		}
+		failed = cmp.Or(failed, err)
 	}
 	err = fmt.Errorf("its certificate, of %s, is for %v %v, and it comes from %s: give the member a certificate with that address",
 		cert.Subject.CommonName, cert.IPAddresses, cert.DNSNames, host)

@@ -339,9 +339,9 @@ type series struct {
 	Gets []*float64 `json:"gets"` // a second
 }
 
-// series joins the samples of a time to about so many steps at most.
-func (r *Recorder) series(from, to time.Time, most int) (s series) {
-	step := max(1, int64(math.Ceil(to.Sub(from).Seconds()/float64(most))))
+// series joins the samples of a time to about maxSteps at most.
+func (r *Recorder) series(from, to time.Time) (s series) {
+	step := max(1, int64(math.Ceil(to.Sub(from).Seconds()/maxSteps)))
 	var sum sample
 	seconds := int64(0) // of those that are known
 	flush := func() {

@@ -37,7 +37,7 @@ func TestRecorderKeepsADay(t *testing.T) {
 		}
 		t.Logf("49 hours: %d bytes, %d a sample", grown, unsafe.Sizeof(sample{}))
 		now := time.Now()
-		s := r.series(now.Add(-24*time.Hour), now, maxSteps)
+		s := r.series(now.Add(-24*time.Hour), now)
 		if len(s.At) < maxSteps-1 || len(s.At) > maxSteps+1 || *s.Hits[0] != 0.9 || *s.Gets[1] != 100 || *s.Puts[1] != 1 {
 			t.Errorf("24 hours: %d steps, want about %d with a hit rate of 0.9 and a put a second", len(s.At), maxSteps)
 		}
@@ -159,7 +159,7 @@ func BenchmarkSeries(b *testing.B) {
 		r.record()
 	}
 	for b.Loop() {
-		r.series(now.Add(-24*time.Hour), now, maxSteps)
+		r.series(now.Add(-24*time.Hour), now)
 	}
 }
 
@@ -214,7 +214,7 @@ func TestRecorderOfAStandby(t *testing.T) {
 				r.record()
 				now = now.Add(sampleEvery)
 			}
-			if got := r.series(noon, now, maxSteps).text(); got != row.want {
+			if got := r.series(noon, now).text(); got != row.want {
 				t.Errorf("got\n%s\nwant\n%s", got, row.want)
 			}
 		})

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"maps"
 	"net/http"
 	"regexp"
@@ -61,9 +62,7 @@ func rowOf(name string, nodes []NodeSettings, defaultOf func(string) string) set
 		case !given:
 			value = defaultOf(name)
 		}
-		if first == "" {
-			first = value
-		}
+		first = cmp.Or(first, value)
 		row.Differ = row.Differ || value != first
 		row.Values = append(row.Values, value)
 	}

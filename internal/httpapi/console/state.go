@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"errors"
 	"net"
 	"net/http"
@@ -169,10 +170,7 @@ func (c *console) key(r *http.Request) (any, error) {
 	if store == nil {
 		return v, errNoState
 	}
-	tenant := v.Tenant
-	if tenant == "" {
-		tenant = metadata.DefaultTenant
-	}
+	tenant := cmp.Or(v.Tenant, metadata.DefaultTenant)
 	o, err := store.Inspect(tenant, v.Key)
 	if errs.KindOf(err) == errs.ObjectNotFound {
 		v.Missing = true

@@ -246,7 +246,7 @@ func (c *console) chart(w http.ResponseWriter, r *http.Request) {
 		To    float64 `json:"to"`
 		Bands []band  `json:"bands"`
 		series
-	}{seconds(win.From), seconds(win.To), bands, c.Recorder.series(win.From, win.To, maxSteps)})
+	}{seconds(win.From), seconds(win.To), bands, c.Recorder.series(win.From, win.To)})
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return

@@ -9,6 +9,7 @@
 package kvpublisher
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/netip"
@@ -65,9 +66,7 @@ type Status struct {
 
 // New returns a publisher; Run takes its connections.
 func New(c Config) *Publisher {
-	if c.HoldBytes == 0 {
-		c.HoldBytes = 32 << 20
-	}
+	c.HoldBytes = cmp.Or(c.HoldBytes, 32<<20)
 	return &Publisher{
 		Config:  c,
 		refused: c.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute}),

@@ -23,6 +23,7 @@ import (
 	"github.com/understudy-store/understudy/internal/mooncake/coro"
 	"github.com/understudy-store/understudy/internal/mooncake/structpack"
 	"github.com/understudy-store/understudy/internal/rpc/rpcerr"
+	"github.com/understudy-store/understudy/lab/waittest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -123,16 +124,7 @@ func exists(ctx context.Context, tr *caller) (resp *pb.ExistKeyResponse, sent bo
 
 func within(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !so() {
-		select {
-		case <-deadline:
-			t.Fatalf("it is not so that %s", what)
-		case <-tick.C:
-		}
-	}
+	waittest.Until(t, 20*time.Second, what, so)
 }
 
 // A call ends with the status that gRPC would have.

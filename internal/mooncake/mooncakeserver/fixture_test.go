@@ -1,11 +1,9 @@
 package mooncakeserver_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"net"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,6 +18,7 @@ import (
 	"github.com/understudy-store/understudy/internal/mooncake/mooncakeserver"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/lab/lonetest"
+	"github.com/understudy-store/understudy/lab/waittest"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
 )
@@ -47,7 +46,7 @@ var params = metadata.Params{LeaseTTL: 10 * time.Second, DiscardTimeout: 30 * ti
 type node struct {
 	gate    *service.Gate
 	front   *mooncakeserver.Front
-	log     *buffer
+	log     *waittest.Buffer
 	fsdir   string            // gives each put a replica on disk, unless empty
 	primary *lonetest.Primary // nil on a node without a state
 	fenced  atomic.Bool
@@ -57,27 +56,10 @@ type node struct {
 	servers []*coro.Server
 }
 
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
 // standby starts a node that does not serve.
 func standby(t testing.TB, relay bool) *node {
 	t.Helper()
-	n := &node{gate: service.NewGate(), log: new(buffer), address: make(map[string]string)}
+	n := &node{gate: service.NewGate(), log: new(waittest.Buffer), address: make(map[string]string)}
 	n.front = mooncakeserver.New(&mooncakeserver.Front{
 		Gate: n.gate, Version: "2.0.0", View: func() int64 { return 17 }, Relay: relay,
 		Clock: func() time.Duration { return time.Duration(n.clock.Load()) }, Log: zerolog.New(n.log), Audit: zerolog.New(n.log).With().Str("part", "audit").Logger(),

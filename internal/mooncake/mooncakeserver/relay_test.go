@@ -17,6 +17,7 @@ import (
 	"github.com/understudy-store/understudy/internal/mooncake/mooncakeserver"
 	"github.com/understudy-store/understudy/internal/mooncake/structpack"
 	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/lab/waittest"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
 )
@@ -24,15 +25,7 @@ import (
 // until waits for something.
 func until(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for end := time.After(20 * time.Second); !is(); {
-		select {
-		case <-tick.C:
-		case <-end:
-			t.Fatalf("not within 20 s: %s", what)
-		}
-	}
+	waittest.Until(t, 20*time.Second, what, is)
 }
 
 // An interruption is a call in the middle of which a node's time ends.

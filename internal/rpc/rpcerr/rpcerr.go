@@ -44,7 +44,7 @@ func Status(err error, operation string, from Source) *status.Status {
 		return nil
 	}
 	kind := kindOf(err)
-	if e, ok := outermost(err); ok && e.Op != "" {
+	if e, ok := errors.AsType[*errs.Error](err); ok && e.Op != "" {
 		operation = e.Op
 	}
 	st := status.New(code(kind, err), message(kind, err))
@@ -123,8 +123,8 @@ const unanswered = "grpc"
 
 // Unanswered reports whether an error is one of Parse for a call that no node answered.
 func Unanswered(err error) bool {
-	var e *errs.Error
-	return errors.As(err, &e) && e.Op == unanswered && e.Err != nil
+	e, ok := errors.AsType[*errs.Error](err)
+	return ok && e.Op == unanswered && e.Err != nil
 }
 
 // Plain returns an error with the message of a gRPC status only, without the text that gRPC
@@ -172,8 +172,7 @@ const NoAnswer = "no answer within the time limit"
 // Cause returns, for people, why the node at an address did not answer, without the address
 // and without the text that gRPC adds.
 func Cause(address string, err error) string {
-	var e *errs.Error
-	if errors.As(err, &e) && e.Op == unanswered && e.Err != nil {
+	if e, ok := errors.AsType[*errs.Error](err); ok && e.Op == unanswered && e.Err != nil {
 		err = e.Err
 	}
 	cause := strings.TrimPrefix(Plain(err).Error(), "dial tcp "+address+": ")
@@ -216,12 +215,6 @@ func FromWire(kind pb.Kind) errs.Kind {
 	return errs.Internal
 }
 
-func outermost(err error) (*errs.Error, bool) {
-	var e *errs.Error
-	ok := errors.As(err, &e)
-	return e, ok
-}
-
 // code returns the code of the kind, or Canceled for a call that its caller cancelled.
 func code(kind errs.Kind, err error) codes.Code {
 	if kind == errs.Unresolved && errors.Is(err, context.Canceled) {
@@ -233,7 +226,7 @@ func code(kind errs.Kind, err error) codes.Code {
 // message returns the text of an error for people. Kind and operation are in the ErrorDetail,
 // so message leaves them out unless there is nothing else.
 func message(kind errs.Kind, err error) string {
-	e, ok := outermost(err)
+	e, ok := errors.AsType[*errs.Error](err)
 	var text string
 	switch {
 	case kind == errs.Internal && ok && e.Detail != "":

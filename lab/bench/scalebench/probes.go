@@ -49,7 +49,7 @@ type probes struct {
 
 // startProbes starts one probe each of single reads, batches of reads, and puts. Together
 // they take a small part of one CPU.
-func (w *world) startProbes(ctx context.Context) error {
+func (w *world) startProbes(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	p := &probes{cancel: cancel, clock: w.clock}
 	random := func() int { return rand.IntN(w.stays.objects) }
@@ -79,7 +79,6 @@ func (w *world) startProbes(ctx context.Context) error {
 		}
 		p.ended.Go(func() { p.run(ctx, one) })
 	}
-	return nil
 }
 
 func (p *probes) close() {

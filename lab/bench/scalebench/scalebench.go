@@ -120,9 +120,7 @@ func Run(ctx context.Context, o Options) (r Report, err error) {
 	if err := w.fillAll(ctx, &r); err != nil {
 		return r, err
 	}
-	if err := w.startProbes(ctx); err != nil {
-		return r, err
-	}
+	w.startProbes(ctx)
 	for _, t := range tasks() {
 		if t.ha && !o.HA || len(o.Tasks) > 0 && !slices.Contains(o.Tasks, t.name) {
 			continue

@@ -1,0 +1,45 @@
+// Package waittest lets tests wait for what goes on beside them, without a fixed pause. It
+// is for tests only, and must never judge what it has waited for.
+package waittest
+
+import (
+	"bytes"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Until waits until so returns true, and fails the test if it does not within the limit. It
+// asks every few milliseconds.
+func Until(t testing.TB, limit time.Duration, what string, so func() bool) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.After(limit); !so(); {
+		select {
+		case <-tick.C:
+		case <-end:
+			t.Fatalf("not so within %v: %s", limit, what)
+		}
+	}
+}
+
+// A Buffer may be read while others, such as a command or the log of a node, write to it.
+type Buffer struct {
+	mu sync.Mutex // guards b
+	b  bytes.Buffer
+}
+
+// Write appends to what is read.
+func (s *Buffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+// String returns all that was written.
+func (s *Buffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
