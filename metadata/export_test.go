@@ -3,6 +3,7 @@ package metadata
 import (
 	"fmt"
 
+	"github.com/understudy-store/understudy/metadata/slab"
 	"github.com/understudy-store/understudy/segment"
 )
 
@@ -153,6 +154,71 @@ func (s *Store) storeFaults() (faults []string) {
 		}
 	}
 	return faults
+}
+
+// IndexFaults checks the indexes of a store that has just been loaded: each object is in the
+// one that file puts it into, once, in a bucket of its tenant whose span holds its rank.
+// Buckets are no larger, and no wider, than an insert makes them, and none overlap.
+func (s *Store) IndexFaults() (faults []string) {
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	found, all, indexed := make(map[slab.Ref]indexKind), 0, 0
+	for kind := inUnpinned; kind < indexKinds; kind++ {
+		x, count := &s.indexes[kind], 0
+		last := make(map[tenantID]*bucket)
+		x.buckets.Scan(func(b *bucket) bool {
+			if before := last[b.tenant]; before != nil && b.from.before(before.to) || !b.from.before(b.to) || b.to.At > b.from.At+bucketWidth {
+				fault("a bucket from %v to %v behind %+v", b.from, b.to, before)
+			}
+			if same, _ := x.tenants[b.tenant].buckets.From(b); same != b || s.buckets.at(b.self) != b || b.owner != x {
+				fault("a bucket of tenant %d from %v is not found", b.tenant, b.from)
+			}
+			n, prev := 0, b.self
+			for at := b.head; !at.ends(); at = s.object(slab.Ref(at)).next {
+				o := s.object(slab.Ref(at))
+				if o.prev != prev || o.tenant != b.tenant || o.index != kind || !b.holds(x.rank(o)) {
+					fault("object %v of rank %v is in index %d, in a bucket from %v to %v", o.id, x.rank(o), kind, b.from, b.to)
+				}
+				n, prev, found[o.ref] = n+1, at, o.index
+			}
+			if n != b.count || n == 0 || n > maxBucket || b.tail != prev {
+				fault("%d objects in a bucket of %d", n, b.count)
+			}
+			last[b.tenant], count = b, count+n
+			return true
+		})
+		if count != x.count {
+			fault("%d objects in index %d, want %d", count, kind, x.count)
+		}
+		indexed += count
+	}
+	for i := range s.shards {
+		for o := range s.shards[i].all {
+			if want := s.wantedIndex(o); found[o.ref] != want {
+				fault("object %v is in index %d, want %d", o.id, found[o.ref], want)
+			} else if want != inNone {
+				all++
+			}
+		}
+	}
+	if all != indexed || s.shardsLoaded != 0 {
+		fault("%d objects in indexes, want %d", indexed, all)
+	}
+	return faults
+}
+
+// wantedIndex returns the index that an object belongs to when it is filed.
+func (s *Store) wantedIndex(o object) indexKind {
+	switch v := o.survey(); {
+	case o.transfer() != nil:
+		return inTransfers
+	case v.processing > 0:
+		return inReservations
+	case v.completeMemory == 0 || o.has(flagHardPin):
+		return inNone
+	case o.softPinned(s.now):
+		return inPinned
+	}
+	return inUnpinned
 }
 
 // Prepared returns the bytes that prepared changes hold of all quotas.

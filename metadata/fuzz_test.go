@@ -294,6 +294,9 @@ func reload(t *testing.T, s *metadata.Store) *metadata.Store {
 	if got, want := loaded.Position(), s.Position(); got != want {
 		t.Fatalf("loaded %+v, want %+v", got, want)
 	}
+	if faults := loaded.IndexFaults(); faults != nil {
+		t.Fatal(faults)
+	}
 	return loaded
 }
 

@@ -32,7 +32,7 @@ type Loader struct {
 // NewLoader returns a loader of a store with the given options.
 func NewLoader(opts Options) *Loader {
 	s := New(opts)
-	s.loading = true
+	s.loading, s.shardsLoaded = true, 1
 	s.expected = make(map[segment.Number]*segmentState)
 	s.expectedDisks = make(map[segment.Number]*segmentState)
 	return &Loader{s: s}
@@ -68,8 +68,11 @@ func (l *Loader) Add(part []byte) error {
 		l.s.seq = seq
 		l.readSegments(&r)
 	case SnapshotParts - 1:
-		l.readRest(&r)
+		if l.readRest(&r); r.Err() == nil {
+			l.s.fileLoaded()
+		}
 	default:
+		l.s.shardsLoaded = l.next
 		l.readShard(&r, uint16(l.next-1))
 		l.s.shards[l.next-1].loadedThrough = seq
 	}
@@ -195,43 +198,54 @@ func (l *Loader) readShard(c *binenc.Coder, number uint16) {
 	objects := c.Count(minObjectBytes)
 	sh.byKey.Reserve(objects)
 	sh.byID.Reserve(objects)
+	d := new(loadedDraft)
 	for range objects {
-		d := l.readObject(c, number)
-		if c.Err() != nil {
+		if l.readObject(c, number, d); c.Err() != nil {
 			return
 		}
-		if !sh.withID(d.id).none() || !sh.there(s.hash.of(d.tenant, d.key), d.tenant, d.key).none() {
+		hash := s.hash.of(d.tenant, d.key)
+		if !sh.withID(d.id).none() || !sh.withKey(hash, d.tenant, d.key).none() {
 			c.Fail("object %v stands twice", d.id)
 			return
 		}
-		if tx.insert(sh, d); tx.fault != nil {
+		if tx.enter(sh, hash, &d.draft); tx.fault != nil {
 			c.Check(tx.fault)
 			return
 		}
 	}
 }
 
-func (l *Loader) readObject(c *binenc.Coder, shardNumber uint16) *draft {
-	d, tenant := &draft{shard: shardNumber}, ""
+// A loadedDraft is an object as it stands in a snapshot.
+type loadedDraft struct {
+	draft
+	one [1]replica // what replicas refers to if there is only one
+}
+
+// readObject reads the next object into a draft, which is valid until the next one is read.
+func (l *Loader) readObject(c *binenc.Coder, shardNumber uint16, d *loadedDraft) {
+	tenant := ""
+	d.draft = draft{shard: shardNumber}
 	d.code(c, &tenant)
 	if shardOf(tenant, d.key) != shardNumber {
 		c.Fail("object %v is in the wrong shard", d.id)
 	}
-	d.replicas = l.readReplicas(c, d.extra != nil && d.extra.transfer != nil)
-	if c.Err() != nil {
-		return nil
+	d.replicas = l.readReplicas(c, d.extra != nil && d.extra.transfer != nil, &d.one)
+	if c.Err() == nil {
+		d.tenant = l.s.tenants.intern(tenant)
 	}
-	d.tenant = l.s.tenants.intern(tenant)
-	return d
 }
 
-func (l *Loader) readReplicas(c *binenc.Coder, transfer bool) []replica {
+// readReplicas reads the replicas of an object, into one if there is only one.
+func (l *Loader) readReplicas(c *binenc.Coder, transfer bool, one *[1]replica) []replica {
 	n := c.Count(2)
 	if n == 0 || n > 2*MaxReplicas+1 {
 		c.Fail("an object with %d replicas", n)
 		return nil
 	}
-	replicas := make([]replica, n)
+	replicas := one[:]
+	if one[0] = (replica{}); n > 1 {
+		replicas = make([]replica, n)
+	}
 	for i := range replicas {
 		var number segment.Number
 		r, endpoint := &replicas[i], ""
@@ -310,12 +324,10 @@ func (l *Loader) buildAllocators() error {
 	if n := len(s.expected) + len(s.expectedDisks); n > 0 {
 		return fmt.Errorf("%d segments are referred to that were never mounted", n)
 	}
-	for p, ranges := range s.busyRanges() {
-		slices.SortFunc(ranges, func(a, b segment.Range) int { return cmp.Compare(a.Offset, b.Offset) })
-		for _, r := range ranges {
-			if err := p.Reserve(r); err != nil {
-				return fmt.Errorf("replicas: %w", err)
-			}
+	s.findLoaded()
+	for _, p := range s.segments {
+		if err := p.reserveLoaded(); err != nil {
+			return err
 		}
 	}
 	for _, loaded := range l.quarantine {
@@ -332,17 +344,33 @@ func (l *Loader) buildAllocators() error {
 	return nil
 }
 
-// busyRanges returns the ranges of all replicas in memory, by their segment.
-func (s *Store) busyRanges() map[*segmentState][]segment.Range {
-	busy := make(map[*segmentState][]segment.Range, len(s.segments))
+// findLoaded gives each segment the ranges of its replicas.
+func (s *Store) findLoaded() {
+	for _, p := range s.segments {
+		if name, used := s.located.names[p]; used { // by first replicas, which are nearly all
+			p.loaded = make([]uint64, 0, s.located.uses[name])
+		}
+	}
 	for i := range s.shards {
 		for o := range s.shards[i].all {
 			for j := range o.replicaCount() {
 				if r := o.replicaAt(j); r.kind == Memory && r.exists() {
-					busy[r.segment] = append(busy[r.segment], r.rng)
+					r.segment.loaded = append(r.segment.loaded, uint64(r.rng.Offset)<<32|uint64(r.rng.Length))
 				}
 			}
 		}
 	}
-	return busy
+}
+
+// reserveLoaded makes the ranges of a segment's replicas busy.
+func (p *segmentState) reserveLoaded() error {
+	ranges := p.loaded
+	p.loaded = nil
+	slices.Sort(ranges)
+	for _, r := range ranges {
+		if err := p.Reserve(segment.Range{Offset: uint32(r >> 32), Length: uint32(r)}); err != nil {
+			return fmt.Errorf("replicas: %w", err)
+		}
+	}
+	return nil
 }

@@ -158,7 +158,7 @@ func (d *draft) code(c *binenc.Coder, tenant *string) {
 	x := d.extra
 	follows := c.Optional(d.flags&flagHardPin != 0, d.soft != 0, d.request != 0, x != nil, x != nil && x.hasChecksum, x != nil && x.transfer != nil)
 	codeTenant(c, tenant)
-	c.CodeString(&d.key, MaxKeyBytes)
+	c.CodeSharedString(&d.key, MaxKeyBytes)
 	binenc.CodeUvarint(c, &d.id)
 	c.CodeFixed(d.client[:])
 	binenc.CodeUvarint(c, &d.size)

@@ -115,7 +115,8 @@ type stampIndex struct {
 
 type tenantBuckets struct {
 	buckets ordered.Set[*bucket]
-	last    *bucket // the bucket used last, most often the one needed next
+	unfiled []unfiled // while a snapshot is loaded
+	last    *bucket   // the bucket used last, most often the one needed next
 }
 
 func newBuckets() ordered.Set[*bucket] { return ordered.NewSet((*bucket).before) }
@@ -152,6 +153,9 @@ func (x *buckets) remove(b *bucket) {
 func (x *stampIndex) rank(o object) Rank { return Rank{x.stamp(o), o.id} }
 
 func (x *stampIndex) insert(o object) {
+	if x.s.shardsLoaded > 0 && x.postpone(o) {
+		return
+	}
 	b := x.bucketOf(o.tenant, x.rank(o))
 	if b.count >= maxBucket {
 		x.divide(b)
@@ -168,11 +172,16 @@ func (b *bucket) append(o object, kind indexKind) {
 	b.count++
 }
 
-func (x *stampIndex) bucketOf(tenant tenantID, r Rank) *bucket {
+// of returns the buckets of a tenant.
+func (x *stampIndex) of(tenant tenantID) *tenantBuckets {
 	for int(tenant) >= len(x.tenants) {
 		x.tenants = append(x.tenants, tenantBuckets{buckets: newBuckets()})
 	}
-	of := &x.tenants[tenant]
+	return &x.tenants[tenant]
+}
+
+func (x *stampIndex) bucketOf(tenant tenantID, r Rank) *bucket {
+	of := x.of(tenant)
 	if b := of.last; b != nil && b.holds(r) {
 		return b
 	}

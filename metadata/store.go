@@ -92,6 +92,7 @@ type Store struct {
 	expectedDisks map[segment.Number]*segmentState // while loading: likewise, SSDs
 	watch         watch
 	loading       bool // parts stand at different sequences; allocators are not built
+	shardsLoaded  int  // while loading: how many, with the one being loaded; 0 when the indexes are there, see unfiled
 	loadedThrough Seq  // where the last part of the snapshot stood; see Tx.globalHas
 }
 
@@ -139,6 +140,7 @@ type segmentState struct {
 	share Digest // digest terms of all that lies on this segment; applyMu
 
 	quarantined atomic.Uint64 // bytes in quarantine
+	loaded      []uint64      // its replicas' ranges, offset and length, while Loader.buildAllocators runs
 	waiting     *waitingList  // its ranges in quarantine, nil for none yet; applyMu
 	open        bool          // takes new objects: in memory.open and quarantine.open; applyMu
 	leavingSoon atomic.Uint64 // bytes that leave quarantine within the lease TTL

@@ -132,6 +132,12 @@ func (tx *Tx) insert(sh *shard, d *draft) {
 	if old := sh.withKey(hash, d.tenant, d.key); !old.none() {
 		tx.drop(sh, old, 0) // all its segments are unmounted: nothing to give back
 	}
+	tx.enter(sh, hash, d)
+}
+
+// enter is insert for a key that the shard does not have, with its hash.
+func (tx *Tx) enter(sh *shard, hash uint64, d *draft) {
+	s := tx.s
 	o := s.store(d)
 	if o.none() {
 		tx.Fail("there is no room for the record of object %v", d.id)

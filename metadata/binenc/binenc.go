@@ -132,6 +132,7 @@ func (r *Reader) Count(size int) int {
 type Coder struct {
 	Reader          // of a decoder
 	out      []byte // of an encoder
+	text     string // of a decoder: what CodeSharedString copied, which ends where the input ends
 	decoding bool
 }
 
@@ -217,6 +218,21 @@ func (c *Coder) CodeString(v *string, max int) {
 		return
 	}
 	c.out = AppendString(c.out, *v)
+}
+
+// CodeSharedString is CodeString without an allocation for each string: those of one
+// decoder are parts of one copy of its input, and each of them keeps all of that copy.
+func (c *Coder) CodeSharedString(v *string, max int) {
+	if !c.decoding {
+		c.out = AppendString(c.out, *v)
+		return
+	}
+	if c.text == "" {
+		c.text = string(c.rest)
+	}
+	n := len(c.Bytes(max))
+	end := len(c.text) - len(c.rest)
+	*v = c.text[end-n : end]
 }
 
 // Optional codes which of up to 8 optional fields follow, as the bits of one

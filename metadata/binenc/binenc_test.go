@@ -2,6 +2,8 @@ package binenc
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -51,6 +53,37 @@ func TestFaults(t *testing.T) {
 		c := Decoder([]byte{3, 'a', 'b', 'c'})
 		if read(&c); !errors.Is(c.Close(), ErrCorrupt) {
 			t.Errorf("%s: got %v, want ErrCorrupt", name, c.Err())
+		}
+	}
+}
+
+// Strings that share a copy of the input are the ones that were encoded, whatever stands
+// between them, and stay so when the input is overwritten.
+func TestSharedStrings(t *testing.T) {
+	words := []string{"", "first", "second", strings.Repeat("x", 300), ""}
+	e := Encoder(nil)
+	for i, word := range words {
+		e.CodeSharedString(&word, 300)
+		number := uint64(i) << 40
+		CodeUvarint(&e, &number)
+	}
+	input := e.Encoded()
+	d, got := Decoder(input), make([]string, len(words))
+	for i := range words {
+		d.CodeSharedString(&got[i], 300)
+		var number uint64
+		if CodeUvarint(&d, &number); number != uint64(i)<<40 {
+			t.Errorf("the number behind string %d is %d", i, number)
+		}
+	}
+	clear(input)
+	if err := d.Close(); err != nil || !slices.Equal(got, words) {
+		t.Errorf("got %q, %v", got, err)
+	}
+	for _, broken := range [][]byte{nil, {5, 'a'}, {2, 'a', 'b'}} {
+		d, word := Decoder(broken), "before"
+		if d.CodeSharedString(&word, 1); word != "" || d.Err() == nil {
+			t.Errorf("%v is read as %q: %v", broken, word, d.Err())
 		}
 	}
 }
