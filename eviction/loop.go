@@ -17,9 +17,11 @@ import (
 )
 
 const (
-	// slice bounds the objects of one cutoff, so that applying it holds no lock
-	// for more than a few milliseconds.
-	slice = 2048
+	// leastSlice bounds the objects of one cutoff: selecting them, or applying it, keeps
+	// others from the state for about a millisecond. While commits are slow, a cutoff
+	// takes more, up to mostSlice, see sliceAfter.
+	leastSlice = 512
+	mostSlice  = 2048
 	// perSecond bounds evictions. A fleet may need up to 130,000 a second.
 	perSecond = 200_000
 	// reapEvery is the interval between two searches for abandoned puts.
@@ -63,7 +65,7 @@ type Counters struct {
 
 // NewLoop returns a loop that is ready to run.
 func NewLoop(l *Loop) *Loop {
-	l.limiter = rate.NewLimiter(perSecond, 2*slice)
+	l.limiter = rate.NewLimiter(perSecond, 2*mostSlice)
 	return l
 }
 
@@ -164,7 +166,8 @@ func (l *Loop) Round(ctx context.Context) (int, error) {
 // evict evicts up to n objects, a slice at a time.
 func (l *Loop) evict(ctx context.Context, n int, b Bounds) (int, error) {
 	evicted := 0
-	for evicted < n {
+	for slice := leastSlice; evicted < n; {
+		begun := l.Now()
 		b.Objects = min(slice, n-evicted)
 		if l.Spare != nil {
 			l.Spare(next(l.Store, b))
@@ -176,7 +179,7 @@ func (l *Loop) evict(ctx context.Context, n int, b Bounds) (int, error) {
 		if err := l.commit(ctx, pass); err != nil {
 			return evicted, err
 		}
-		evicted += pass.Victims
+		evicted, slice = evicted+pass.Victims, sliceAfter(l.Now()-begun)
 		if pass.Victims == 0 && !pass.More {
 			return evicted, nil // near misses only: they are safe now
 		}
@@ -187,11 +190,17 @@ func (l *Loop) evict(ctx context.Context, n int, b Bounds) (int, error) {
 	return evicted, nil
 }
 
+// sliceAfter returns how many objects the next cutoff may take, after a pass that took so
+// long, its commits included: as many as keep up perSecond, within the bounds.
+func sliceAfter(took metadata.Time) int {
+	return int(min(max(leastSlice, int64(took)*perSecond/1000), mostSlice))
+}
+
 // wait waits until n more objects may have been evicted. With groups they may be more
 // than a slice, and more than the limiter lets through at once.
 func (l *Loop) wait(ctx context.Context, n int) error {
-	for ; n > 0; n -= slice {
-		if err := l.limiter.WaitN(ctx, min(n, slice)); err != nil {
+	for ; n > 0; n -= mostSlice {
+		if err := l.limiter.WaitN(ctx, min(n, mostSlice)); err != nil {
 			return err
 		}
 	}

@@ -97,12 +97,12 @@ func (p *Pass) add(c candidate, now metadata.Time) {
 }
 
 // maxCandidates bounds how many objects one pass looks at, near misses
-// included, so that it holds the lock for a few milliseconds at most.
-const maxCandidates = 1 << 14
+// included, so that it holds the lock for about a millisecond.
+const maxCandidates = 1 << 11
 
 // maxMoved bounds how many objects that were renewed in the meantime, or whose soft pins
 // have ended, are filed anew under the lock.
-const maxMoved = 1 << 12
+const maxMoved = 1 << 10
 
 // endPins has the soft pins that have ended count no more, a slice at a time.
 func endPins(store *metadata.Store) {
@@ -124,7 +124,7 @@ func candidates(evictable metadata.Evictable, limit metadata.Rank, b Bounds) (fo
 	if again {
 		return nil, false, true
 	}
-	slices.SortFunc(found, func(a, b candidate) int { return a.Rank().Compare(b.Rank()) })
+	slices.SortFunc(found, func(a, b candidate) int { return a.rank.Compare(b.rank) })
 	n := whole(found, within(found, b.Objects))
 	return found[:n], n < len(found), false
 }
@@ -135,7 +135,7 @@ func gather(evictable metadata.Evictable, limit metadata.Rank, b Bounds, millis 
 	walk := func(pinned bool) {
 		victims, before := 0, len(found)
 		limit, again = evictable.Walk(pinned, limit, maxMoved, func(o metadata.Candidate) {
-			c := candidate{Candidate: o, keptUntil: keptUntil(o, evictable.Now())}
+			c := candidate{Candidate: o, rank: o.Rank(), keptUntil: keptUntil(o, evictable.Now())}
 			found = append(found, c)
 			if !c.renewed() {
 				victims++
@@ -147,7 +147,7 @@ func gather(evictable metadata.Evictable, limit metadata.Rank, b Bounds, millis 
 	if walk(false); b.IncludePinned && !again {
 		walk(true)
 	}
-	found = slices.DeleteFunc(found, func(c candidate) bool { return c.Rank().Compare(limit) > 0 })
+	found = slices.DeleteFunc(found, func(c candidate) bool { return c.rank.Compare(limit) > 0 })
 	return found, limit, again
 }
 
@@ -227,6 +227,7 @@ func within(found []candidate, most int) int {
 // longer while a client copies it.
 type candidate struct {
 	metadata.Candidate
+	rank      metadata.Rank // here, as sorting would wait for the memory of the objects
 	keptUntil metadata.Time
 	apart     bool // its group is set apart, see whole
 }

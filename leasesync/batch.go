@@ -49,8 +49,15 @@ func (b *Batch) Stream() metadata.Stream { return metadata.LeaseRenewals }
 // Apply sets the deadlines. It never fails: the renewal of an object that is gone
 // does nothing.
 func (b *Batch) Apply(tx *metadata.Tx) error {
-	for _, r := range b.Renewals {
-		tx.Renew(r.Ref, r.Deadline)
+	var refs [metadata.ReadAhead]metadata.Ref
+	for next := range slices.Chunk(b.Renewals, len(refs)) {
+		for i := range next {
+			refs[i] = next[i].Ref
+		}
+		tx.ReadAhead(refs[:len(next)])
+		for _, r := range next {
+			tx.Renew(r.Ref, r.Deadline)
+		}
 	}
 	return nil
 }

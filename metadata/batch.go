@@ -38,6 +38,22 @@ func (sh *shard) readAhead(ids []ObjectID) {
 	}
 }
 
+// ReadAhead is how many objects Tx.ReadAhead reads at most.
+const ReadAhead = readAhead
+
+// ReadAhead reads the records of up to ReadAhead objects ahead of their changes, as a Batch
+// does. It decides nothing, and the objects may be gone.
+func (tx *Tx) ReadAhead(refs []Ref) {
+	var records [readAhead]slab.Ref
+	refs = refs[:min(len(refs), readAhead)]
+	for i, ref := range refs {
+		records[i] = slab.Ref(tx.s.shards[ref.Shard].byID.Guess(hashOfID(ref.ID)))
+	}
+	for i := range refs {
+		tx.sink += tx.s.slab.Touch(records[i])
+	}
+}
+
 // Batch returns a batch. Its keys must not be changed as long as it is used.
 func (s *Store) Batch(tenant string, keys []string) *Batch {
 	b := &Batch{s: s, keys: keys}

@@ -4,18 +4,21 @@ package metadata
 // their leases: those complete in memory, without a hard pin and without a replica in
 // progress. It is valid until the next commit is applied: in the function given to
 // Store.WithEvictable, and in Change.Apply.
-type Evictable struct{ s *Store }
+type Evictable struct {
+	s    *Store
+	goes bool // what is visited is evicted
+}
 
 // WithEvictable calls f while no commit is applied. f takes a few milliseconds at
 // most: callers wait for their commits meanwhile.
 func (s *Store) WithEvictable(f func(Evictable)) {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
-	f(Evictable{s})
+	f(Evictable{s: s})
 }
 
 // Evictable returns the objects that may be evicted by this commit.
-func (tx *Tx) Evictable() Evictable { return Evictable{tx.s} }
+func (tx *Tx) Evictable() Evictable { return Evictable{tx.s, true} }
 
 // Now returns the time of the last commit.
 func (x Evictable) Now() Time { return x.s.now }
@@ -53,7 +56,7 @@ func (x Evictable) endPin(o object) {
 func (s *Store) Tidy(most int) {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
-	Evictable{s}.EndPins(s.now, most)
+	Evictable{s: s}.EndPins(s.now, most)
 	s.indexes[inUnpinned].tidy(s.now, most)
 	s.indexes[inPinned].tidy(s.now, most)
 }
@@ -68,7 +71,11 @@ func (s *Store) Tidy(most int) {
 // file more than most of them, it returns with cut set: the caller gives the lock to
 // others, and begins again.
 func (x Evictable) Walk(pinned bool, until Rank, most int, visit func(Candidate), done func(through Rank) bool) (through Rank, cut bool) {
-	return x.index(pinned).walk(until, most, func(o object) { visit(Candidate{o}) }, done)
+	w := bucketWalk{until: until, most: most, ahead: x.goes, visit: func(o object) bool {
+		visit(Candidate{o})
+		return true
+	}}
+	return x.index(pinned).walkBuckets(&w, done)
 }
 
 func (x Evictable) index(pinned bool) *stampIndex {

@@ -13,9 +13,9 @@ import (
 const bucketWidth = 64
 
 // maxBucket is how many objects a bucket gets before its span is divided, so that no walk
-// has to visit very many at once: by time, and within a millisecond by id. One call can
-// grant leases on 131,072 objects that all end at one time.
-const maxBucket = 2048
+// visits many more at once than an eviction takes: by time, and within a millisecond by
+// id. One call can grant leases on 131,072 objects that all end at one time.
+const maxBucket = 512
 
 // A Rank is an object's place in an index: its stamp, and among those of one time its id.
 type Rank struct {
@@ -108,6 +108,8 @@ type stampIndex struct {
 	tenants []tenantBuckets      // the same, by tenantID
 	count   int
 	sought  bucket // what a search compares with; here, as searches are too many to allocate one each
+
+	sink uint64 // keeps the compiler from dropping the reads of readAhead
 
 	tidied     bucket // Store.Tidy goes on with the first bucket behind it
 	tidyingFor int64  // Store.renewals when Tidy last began with the oldest bucket
@@ -330,19 +332,23 @@ func (s *Store) unlink(o object) {
 // are moved. When it would move more than most of them, walk returns with cut set, and the
 // next walk finds fewer. It returns the rank through which it has visited everything.
 func (x *stampIndex) walk(until Rank, most int, visit func(object), done func(through Rank) bool) (through Rank, cut bool) {
-	w := bucketWalk{until: until, most: most, visit: func(o object) bool { visit(o); return true }}
-	for b := x.next(&bucket{}); b != nil && !until.before(b.from); {
+	return x.walkBuckets(&bucketWalk{until: until, most: most, visit: func(o object) bool { visit(o); return true }}, done)
+}
+
+// walkBuckets is walk for a walk that visits all it comes across.
+func (x *stampIndex) walkBuckets(w *bucketWalk, done func(through Rank) bool) (through Rank, cut bool) {
+	for b := x.next(&bucket{}); b != nil && !w.until.before(b.from); {
 		from, tenant := b.from, b.tenant
-		if !x.walkBucket(b, &w) {
+		if !x.walkBucket(b, w) {
 			return from.previous(), true
 		}
 		if b = x.next(&bucket{from: from, tenant: tenant + 1}); b != nil && from.before(b.from) {
-			if through = earliest(until, b.from.previous()); done(through) {
+			if through = earliest(w.until, b.from.previous()); done(through) {
 				return through, false
 			}
 		}
 	}
-	return until, false
+	return w.until, false
 }
 
 // walkTenant is walk for the objects of one tenant behind a rank. It ends at once when
@@ -376,6 +382,7 @@ type bucketWalk struct {
 	until  Rank
 	most   int
 	visit  func(object) bool
+	ahead  bool // read ahead what striking the objects reads
 	looked int
 	moved  int
 }
@@ -383,7 +390,11 @@ type bucketWalk struct {
 // walkBucket visits the objects of a bucket. Those whose rank has left its span it moves
 // to the bucket of their rank, ahead of the walk. It reports whether it came to the end.
 func (x *stampIndex) walkBucket(b *bucket, w *bucketWalk) bool {
-	for at := b.head; !at.ends(); {
+	for at, ahead := b.head, 0; !at.ends(); ahead-- {
+		if w.ahead && ahead == 0 {
+			x.readAhead(at)
+			ahead = readAhead
+		}
 		o := x.s.object(slab.Ref(at))
 		at = o.next
 		w.looked++
@@ -399,6 +410,17 @@ func (x *stampIndex) walkBucket(b *bucket, w *bucketWalk) bool {
 		}
 	}
 	return true
+}
+
+// readAhead reads, for the next readAhead objects of a list, the places in their shards'
+// tables, so that the processor waits for many of them at once.
+func (x *stampIndex) readAhead(at link) {
+	for n := 0; n < readAhead && !at.ends(); n++ {
+		o := x.s.object(slab.Ref(at))
+		sh := o.home()
+		x.sink += uint64(sh.byKey.Guess(o.hash())) + uint64(sh.byID.Guess(hashOfID(o.id)))
+		at = o.next
+	}
 }
 
 // tidy moves the objects that a walk to until would find in the bucket of an older stamp.

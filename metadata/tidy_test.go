@@ -112,10 +112,13 @@ func TestAWalkEndsAmongObjectsOfAShortTime(t *testing.T) {
 		}
 		var all []metadata.Rank
 		var through metadata.Rank
-		seen, last := 0, metadata.Rank{}
+		seen, last, largest, before := 0, metadata.Rank{}, 0, 0
 		s.WithEvictable(func(evictable metadata.Evictable) {
 			until := metadata.Through(evictable.Now())
-			evictable.Walk(false, until, n, func(c metadata.Candidate) { all = append(all, c.Rank()) }, never)
+			evictable.Walk(false, until, n, func(c metadata.Candidate) { all = append(all, c.Rank()) }, func(metadata.Rank) bool {
+				largest, before = max(largest, len(all)-before), len(all)
+				return false
+			})
 			through, _ = evictable.Walk(false, until, n, func(c metadata.Candidate) {
 				if seen++; c.Rank().Compare(last) > 0 {
 					last = c.Rank()
@@ -123,8 +126,8 @@ func TestAWalkEndsAmongObjectsOfAShortTime(t *testing.T) {
 			}, func(metadata.Rank) bool { return true })
 		})
 		slices.SortFunc(all, metadata.Rank.Compare)
-		if seen == 0 || seen > 4096 || len(all) != n {
-			t.Errorf("%s time: visited %d objects of %d at once, and %d in all", name, seen, n, len(all))
+		if seen == 0 || seen > 512 || largest > 512 || len(all) != n {
+			t.Errorf("%s time: visited %d objects of %d at once, then up to %d, and %d in all, want 512 at most at once", name, seen, n, largest, len(all))
 		}
 		if through.Compare(last) < 0 || seen < len(all) && all[seen].Compare(through) <= 0 {
 			t.Errorf("%s time: walked through %v, and visited the first %d up to %v; the next is %v", name, through, seen, last, all[seen])

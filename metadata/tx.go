@@ -23,6 +23,7 @@ type Tx struct {
 	fault error // the commit does not fit this state
 	// discarding is set while an abandoned put is dropped.
 	discarding bool
+	sink       uint64                     // keeps the compiler from dropping the reads of ReadAhead
 	following  []Change                   // the changes behind the one being applied
 	writers    map[segment.Number][]Claim // see findWriters
 }
