@@ -127,40 +127,25 @@ func (a *Allocator) Free(r Range) error {
 	if r.Length == 0 || uint64(r.Offset)+uint64(r.Length) > uint64(a.capacity) {
 		return fmt.Errorf("range [%d, +%d) is not inside the segment of %d units", r.Offset, r.Length, a.capacity)
 	}
-	before, behind := a.neighbours(r.Offset)
-	if behind != none && a.regions[behind].Offset < r.End() {
-		return fmt.Errorf("range [%d, +%d) is freed twice", r.Offset, r.Length)
-	}
 	joined := r
-	if before != none {
+	if next := a.endingAfter(r.Offset); next != none {
+		behind := a.regions[next].Range
+		if behind.Offset < r.End() {
+			return fmt.Errorf("range [%d, +%d) is freed twice", r.Offset, r.Length)
+		}
+		if behind.Offset == r.End() {
+			joined.Length += behind.Length
+			a.remove(next)
+		}
+	}
+	if before, ok := a.byEnd.Get(r.Offset); ok {
 		front := a.regions[before].Range
-		joined.Offset, joined.Length = front.Offset, front.Length+r.Length
+		joined.Offset = front.Offset
+		joined.Length += front.Length
 		a.remove(before)
 	}
-	if behind == none || a.regions[behind].Offset != r.End() {
-		a.insert(joined)
-		return nil
-	}
-	a.unlink(behind) // it keeps its end, and with it its place in byEnd
-	a.regions[behind].Offset = joined.Offset
-	a.regions[behind].Length += joined.Length
-	a.link(behind)
+	a.insert(joined)
 	return nil
-}
-
-// neighbours returns the free region that ends at a unit, and the first one that ends
-// behind it.
-func (a *Allocator) neighbours(unit uint32) (before, behind int32) {
-	before, behind = none, none
-	a.byEnd.Ascend(unit, func(end uint32, index int32) bool {
-		if end == unit {
-			before = index
-			return true
-		}
-		behind = index
-		return false
-	})
-	return before, behind
 }
 
 // find returns a free region of the given class or of the next larger one

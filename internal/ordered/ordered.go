@@ -67,7 +67,6 @@ type Map[K cmp.Ordered, V any] interface {
 	At(index int) (K, V)                   // in the order of the keys, from 0
 	Until(K) (last K, value V, found bool) // the last that is not behind this key
 	From(K) (first K, value V, found bool) // the first that is not before this key
-	Ascend(from K, visit func(K, V) bool)  // from this key or the next, as long as visit returns true
 	Scan(visit func(K, V) bool)            // all of them, as long as visit returns true
 	Copy() Map[K, V]                       // in a time that does not grow with the map
 }
@@ -77,15 +76,13 @@ func NewMap[K cmp.Ordered, V any]() Map[K, V] { return mapping[K, V]{new(btree.M
 
 type mapping[K cmp.Ordered, V any] struct{ tree *btree.Map[K, V] }
 
-func (m mapping[K, V]) Len() int                             { return m.tree.Len() }
-func (m mapping[K, V]) Get(key K) (V, bool)                  { return m.tree.Get(key) }
-func (m mapping[K, V]) Set(key K, value V)                   { m.tree.Set(key, value) }
-func (m mapping[K, V]) Delete(key K)                         { m.tree.Delete(key) }
-func (m mapping[K, V]) Max() (K, V, bool)                    { return m.tree.Max() }
-func (m mapping[K, V]) Scan(visit func(K, V) bool)           { m.tree.Scan(visit) }
-func (m mapping[K, V]) Ascend(from K, visit func(K, V) bool) { m.tree.Ascend(from, visit) }
-
-func (m mapping[K, V]) Copy() Map[K, V] { return mapping[K, V]{m.tree.Copy()} }
+func (m mapping[K, V]) Len() int                   { return m.tree.Len() }
+func (m mapping[K, V]) Get(key K) (V, bool)        { return m.tree.Get(key) }
+func (m mapping[K, V]) Set(key K, value V)         { m.tree.Set(key, value) }
+func (m mapping[K, V]) Delete(key K)               { m.tree.Delete(key) }
+func (m mapping[K, V]) Max() (K, V, bool)          { return m.tree.Max() }
+func (m mapping[K, V]) Scan(visit func(K, V) bool) { m.tree.Scan(visit) }
+func (m mapping[K, V]) Copy() Map[K, V]            { return mapping[K, V]{m.tree.Copy()} }
 
 func (m mapping[K, V]) At(index int) (K, V) {
 	key, value, _ := m.tree.GetAt(index)
