@@ -111,3 +111,56 @@ func TestFloodsTakeTurns(t *testing.T) {
 		})
 	}
 }
+
+// A handler that counts large requests, and those of them for which its connection had a slot.
+type noting struct {
+	handler
+	large, had *atomic.Int64
+}
+
+func (h *noting) Call(_ context.Context, _ uint32, body string, reply []byte) ([]byte, error) {
+	if len(body) > readBuffer {
+		h.large.Add(1)
+		if h.conn.HasSlot() {
+			h.had.Add(1)
+		}
+	}
+	return append(reply, body...), nil
+}
+
+// readBuffer is that of a connection.
+const readBuffer = 4 << 10
+
+// A peer that waits for its answers needs no slot, with a loop and without, for requests of any
+// size: but for a few, when the machine is so busy that the next request is there at once.
+func TestClientsNeedNoSlots(t *testing.T) {
+	var large, had atomic.Int64
+	s := coro.NewServer(&coro.Server{Loops: loops, Open: func(c *coro.Conn) coro.Handler { return &noting{handler{conn: c}, &large, &had} }})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	c, err := coro.Dial(t.Context(), l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for began := time.Now(); time.Since(began) < 20*time.Millisecond; {
+		for _, n := range []int{10, 2 * readBuffer} {
+			if _, _, err := c.Call(t.Context(), echo, func(b []byte) []byte { return append(b, make([]byte, n)...) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	_ = c.Close()
+	if err := s.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	if all, got := large.Load(), had.Load(); all == 0 || got > all/2 {
+		t.Errorf("large requests of a client that waits for its answers, with a slot: got %d of %d, want few", got, all)
+	}
+}

@@ -108,6 +108,7 @@ func (c *Conn) flush() (all bool, err error) {
 // resume goes on with a connection that rested or had a turn, on a goroutine of its own.
 func (c *Conn) resume() {
 	c.arrived = c.server.clock()
+	c.slot.Waited()
 	c.serve()
 }
 

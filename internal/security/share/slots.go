@@ -64,6 +64,9 @@ func (s *Slot) Read(from io.Reader, b []byte) (int, error) {
 	return n, err
 }
 
+// Waited says that somebody else has waited for the peer, since the last Read.
+func (s *Slot) Waited() { s.began = s.slots.clock() }
+
 // Wait waits for the slot, if it is needed, at most until the context ends. End must follow.
 func (s *Slot) Wait(ctx context.Context) {
 	if !s.needs || s.has.Load() {
