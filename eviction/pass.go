@@ -119,14 +119,14 @@ func endPins(store *metadata.Store) {
 func candidates(evictable metadata.Evictable, limit metadata.Rank, b Bounds) (found []candidate, more, again bool) {
 	found, through, again := gather(evictable, limit, b, false)
 	if !again && !through.WholeMilli() && slices.ContainsFunc(found, func(c candidate) bool { return c.Deadline() == through.At && c.Group() != nil }) {
-		found, _, again = gather(evictable, limit, b, true)
+		found, through, again = gather(evictable, limit, b, true)
 	}
 	if again {
 		return nil, false, true
 	}
 	slices.SortFunc(found, func(a, b candidate) int { return a.rank.Compare(b.rank) })
 	n := whole(found, within(found, b.Objects))
-	return found[:n], n < len(found), false
+	return found[:n], n < len(found) || through.Compare(limit) < 0, false
 }
 
 // gather returns all objects up to a rank, at most limit: at least as many as a pass

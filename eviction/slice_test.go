@@ -49,3 +49,35 @@ func TestACutoffTakesFewObjects(t *testing.T) {
 		}
 	}
 }
+
+// A fixed policy plans the same each time.
+type fixed eviction.Plan
+
+func (f fixed) Plan(metadata.Stats, bool) eviction.Plan { return eviction.Plan(f) }
+
+// Soft-pinned objects stay while there are others to evict, however many objects that were read
+// again stand before those.
+func TestManyNearMissesKeepSoftPins(t *testing.T) {
+	p := lonetest.Start(t, metadata.Options{}, params, 1<<24)
+	put := func(with func(*metadata.Put), name string, n int) []string {
+		keys := lonetest.Keys(name, n)
+		for part := range slices.Chunk(keys, 500) {
+			p.Put(with, part...)
+		}
+		p.Idle(time.Millisecond)
+		return keys
+	}
+	soft := put(softPin, "s", 1000)
+	again := put(nil, "r", 6000)
+	idle := put(nil, "i", 4000)
+	p.Pass(time.Second)
+	p.Get(again...)
+	p.Pass(time.Minute)
+	p.Get(again...) // and not journaled yet
+	if n := round(t, loop(p, fixed{Target: 800, Least: 500})); n != 800 {
+		t.Errorf("got %d evicted, want 800", n)
+	}
+	if s, r, i := p.Alive(soft...), p.Alive(again...), p.Alive(idle...); s != 1000 || r != 6000 || i != 3200 {
+		t.Errorf("left: got %d soft-pinned, %d read again and %d idle, want 1,000, 6,000 and 3,200", s, r, i)
+	}
+}
