@@ -186,7 +186,10 @@ func (o object) setReplicas(replicas []replica) {
 		x = o.needExtra()
 	}
 	if x != nil {
-		x.replicas, x.endpoint = replicas[1:], first.endpoint
+		x.endpoint = first.endpoint
+		if x.replicas = nil; len(replicas) > 1 { // not an empty part of replicas, which would keep what that lies in
+			x.replicas = replicas[1:]
+		}
 	}
 }
 
