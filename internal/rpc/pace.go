@@ -119,7 +119,7 @@ type pacer struct {
 func (s *Server) newPacer() *pacer {
 	log := s.Log.Sample(&zerolog.BurstSampler{Burst: 5, Period: time.Minute})
 	return &pacer{
-		clock: s.Clock, ending: s.ending, slots: share.NewSlots(s.Clock, runtime.GOMAXPROCS(0)),
+		clock: s.Clock, ending: s.ending, slots: share.NewSlots(clock.Runtime(), runtime.GOMAXPROCS(0)),
 		frames: newPaces(s.Clock, framePace, mostFrames, mostOwed), conns: newPaces(s.Clock, connPace, mostConns, mostOwed/2),
 		slowed: func(peer net.Addr) {
 			s.countSlowed(false)

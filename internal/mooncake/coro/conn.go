@@ -158,6 +158,8 @@ func (c *Conn) leave() {
 
 // begin waits for the first byte.
 func (c *Conn) begin() error {
+	c.slot.Waited() // for a processor, so that the first byte may be there already
+	defer c.slot.End()
 	if err := c.nc.SetReadDeadline(clock.Deadline(c.server.Limits.Frame)); err != nil {
 		return err
 	}
@@ -167,7 +169,6 @@ func (c *Conn) begin() error {
 	if _, err := c.in.Peek(1); err != nil {
 		return err
 	}
-	c.slot.End()
 	c.arrived = c.server.clock()
 	return c.nc.SetReadDeadline(time.Time{})
 }
@@ -311,6 +312,7 @@ func (c *Conn) read() (q request, body string, err error) {
 		return q, "", err
 	}
 	if q.body > readBuffer {
+		c.slot.End()
 		if err = c.share.await(c.server.calls, q.body, c.server.Limits.Frame); err != nil {
 			return q, "", err
 		}

@@ -52,7 +52,7 @@ type timed struct {
 	now, most *atomic.Int64
 }
 
-func (h *timed) Call(_ context.Context, _ uint32, _ string, reply []byte) ([]byte, error) {
+func (h *timed) Call(_ context.Context, function uint32, _ string, reply []byte) ([]byte, error) {
 	if h.calls.Add(1) > 1 {
 		for n := h.now.Add(1); ; {
 			if m := h.most.Load(); n <= m || h.most.CompareAndSwap(m, n) {
@@ -61,7 +61,9 @@ func (h *timed) Call(_ context.Context, _ uint32, _ string, reply []byte) ([]byt
 		}
 		defer h.now.Add(-1)
 	}
-	time.Sleep(2 * time.Millisecond)
+	if time.Sleep(2 * time.Millisecond); function == hangUp && h.calls.Load() > 3 {
+		return nil, io.EOF
+	}
 	return reply, nil
 }
 
@@ -73,7 +75,7 @@ func TestFloodsTakeTurns(t *testing.T) {
 	for what, tc := range map[string]struct {
 		function uint32
 		want     int64
-	}{"quick": {echo, half}, "a change": {wait, int64(flooding)}} {
+	}{"quick": {echo, half}, "closed soon": {hangUp, half}, "a change": {wait, int64(flooding)}} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var now, most atomic.Int64
@@ -106,6 +108,9 @@ func TestFloodsTakeTurns(t *testing.T) {
 				}
 				if err := <-served; err != nil {
 					t.Error(err)
+				}
+				if !s.NoSlots() {
+					t.Error("a connection kept its slot after its end")
 				}
 			})
 		})

@@ -129,6 +129,8 @@ func (s source) Read(b []byte) (int, error) {
 		return s.socket.tryRead(b)
 	}
 	n, err := s.slot.Read(s.nc, b)
-	s.slot.Wait(s.server.ending)
+	if err == nil {
+		s.slot.Wait(s.server.ending)
+	}
 	return n, err
 }

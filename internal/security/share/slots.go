@@ -17,9 +17,11 @@ const (
 	longestRun = time.Millisecond
 	// shortestWait is a wait for a peer: to read what has come already takes less.
 	shortestWait = 10 * time.Microsecond
-	// longestSlot is how long a connection waits for a slot. Then it goes on without: those that
-	// have one may be held up.
-	longestSlot = time.Second
+	// longestSlot is how long a connection waits for a slot. Then it goes on without: those of its
+	// peer that have one may be held up, by a peer that does not read its answers, for example.
+	longestSlot = 200 * time.Millisecond
+	// manyPeers have slots at a time, at most.
+	manyPeers = 1 << 16
 )
 
 // Slots are for connections whose peers send without a pause, so that there is always more to
@@ -28,14 +30,17 @@ const (
 // slots half of the processors, one at least, serve such connections of one peer.
 type Slots struct {
 	clock  clock.Clock
-	budget *Budget // of processors
+	budget *Budget // of processors, for each peer
 }
 
 // NewSlots returns slots on so many processors.
 func NewSlots(c clock.Clock, processors int) *Slots {
-	all := int64(processors)
-	return &Slots{c, NewBudget(Rule{Total: all, Peer: max(1, all/2), Few: all})}
+	half := max(1, int64(processors)/2)
+	return &Slots{c, NewBudget(Rule{Total: manyPeers * half, Peer: half})}
 }
+
+// Empty reports whether nobody has a slot.
+func (s *Slots) Empty() bool { return s.budget.Empty() }
 
 // A Slot is what one connection has of them, or does not have. It is for the goroutine that
 // reads from the connection, except End.
@@ -64,7 +69,7 @@ func (s *Slot) Read(from io.Reader, b []byte) (int, error) {
 	return n, err
 }
 
-// Waited says that somebody else has waited for the peer, since the last Read.
+// Waited says that the connection was waited for in another way than by Read.
 func (s *Slot) Waited() { s.began = s.slots.clock() }
 
 // Wait waits for the slot, if it is needed, at most until the context ends. End must follow.
@@ -78,7 +83,9 @@ func (s *Slot) Wait(ctx context.Context) {
 		defer cancel()
 		taken = s.slots.budget.Wait(ctx, s.peer, 1) == nil
 	}
-	s.has.Store(taken)
+	if s.has.Store(taken); !taken {
+		s.Waited() // it has waited long enough
+	}
 }
 
 // Has reports whether the connection has the slot.

@@ -75,7 +75,7 @@ func TestSlots(t *testing.T) {
 			s.End()
 			s.End()
 		}
-		if !slots.budget.Empty() {
+		if !slots.Empty() {
 			t.Error("somebody has a slot after all were given back")
 		}
 	})
