@@ -19,7 +19,7 @@ const (
 	shortestWait = 10 * time.Microsecond
 	// longestSlot is how long a connection waits for a slot. Then it goes on without: those of its
 	// peer that have one may be held up, by a peer that does not read its answers, for example.
-	longestSlot = 200 * time.Millisecond
+	longestSlot = time.Second
 	// manyPeers have slots at a time, at most.
 	manyPeers = 1 << 16
 )
