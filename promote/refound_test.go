@@ -44,7 +44,9 @@ func do(t *testing.T, etcd *etcdtest.Cluster, op clientv3.Op) {
 
 func readHead(t *testing.T, etcd *etcdtest.Cluster) (journal.Head, string) {
 	t.Helper()
-	resp, err := etcd.Client(t).Get(t.Context(), layout.Head())
+	client := etcd.Client(t)
+	defer func() { _ = client.Close() }() // now, as tests read it until it changes
+	resp, err := client.Get(t.Context(), layout.Head())
 	if err != nil || len(resp.Kvs) != 1 {
 		t.Fatalf("the head: %v, %v", resp, err)
 	}
