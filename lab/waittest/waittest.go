@@ -15,8 +15,10 @@ const pause = 5 * time.Millisecond
 // Until waits until so returns true, and fails the test if it does not within the limit.
 func Until(t testing.TB, limit time.Duration, what string, so func() bool) {
 	t.Helper()
-	for end := time.Now().Add(limit); !so(); time.Sleep(pause) {
-		if time.Now().After(end) {
+	for end := time.After(limit); !so(); {
+		select {
+		case <-time.After(pause):
+		case <-end:
 			t.Fatalf("not so within %v: %s", limit, what)
 		}
 	}
