@@ -56,6 +56,9 @@ func runs(_ context.Context, settings etcdserver.Settings) (*etcdserver.Server, 
 	return s, errors.Join(err, s.Close())
 }
 
+// childPatience is how long a child lives at most, so that one that says nothing fails its test.
+const childPatience = 2 * time.Minute
+
 // startChild runs an etcd in a process of its own and returns the one line it
 // says. Kill stops it by SIGKILL.
 func startChild(t *testing.T, dir string, env ...string) (said string, kill func()) {
@@ -64,7 +67,9 @@ func startChild(t *testing.T, dir string, env ...string) (said string, kill func
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), exe)
+	ctx, cancel := context.WithTimeout(t.Context(), childPatience)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, exe)
 	cmd.Env = append(append(os.Environ(), childDir+"="+dir), env...)
 	if _, err := cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -198,6 +203,10 @@ func TestAnOldCopyOfAMembersDataIsAnError(t *testing.T) {
 				t.Fatal(err)
 			case <-time.After(time.Millisecond):
 			}
+		}
+		// What b has acknowledged reaches a before this question: else a would send it again later.
+		if err := b.Embedded().Server.LinearizableReadNotify(t.Context()); err != nil {
+			t.Fatal(err)
 		}
 		if err := b.Close(); err != nil {
 			t.Fatal(err)
