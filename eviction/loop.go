@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -179,6 +180,7 @@ func (l *Loop) evict(ctx context.Context, n int, b Bounds) (int, error) {
 		if err := l.commit(ctx, pass); err != nil {
 			return evicted, err
 		}
+		runtime.Gosched() // calls go first, where a commit makes nobody wait
 		evicted, slice = evicted+pass.Victims, sliceAfter(l.Now()-begun)
 		if pass.Victims == 0 && !pass.More {
 			return evicted, nil // near misses only: they are safe now

@@ -1,6 +1,7 @@
 package metadata
 
 import (
+	"runtime"
 	"sync"
 	"time"
 
@@ -47,6 +48,7 @@ func (s *Store) LockSettled(tenant, key string) (Entry, <-chan struct{}) {
 // EachObject visits the objects of a shard under its lock, which visit must not
 // take or give back.
 func (s *Store) EachObject(shard int, visit func(Entry)) {
+	defer runtime.Gosched() // others go first: whoever visits a shard goes on with the next
 	sh := &s.shards[shard]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -105,6 +107,9 @@ func (e Entry) JournaledEnd() Time { return e.o.deadline }
 func (e Entry) Grant(end, now Time) {
 	e.shard.leases.grant(e.o, now)
 	e.o.setLive(end)
+	if e.shard.notes != nil {
+		e.shard.notes.note(e.o)
+	}
 }
 
 // Mark puts the object on its shard's list of renewed ones, once.

@@ -2,6 +2,8 @@ package metadata
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/understudy-store/understudy/metadata/slab"
 	"github.com/understudy-store/understudy/segment"
@@ -287,3 +289,30 @@ func Flatten(list [][3]uint64) (flat [][3]uint64) {
 	}
 	return flat
 }
+
+// BeginUnmountInSteps is BeginUnmount in two steps: look looks for leases, and until hold
+// readers do not wait.
+func (s *Store) BeginUnmountInSteps(numbers []segment.Number, now Time) (look func(), hold func() (leases []Claim, end func())) {
+	u := s.newUnmounting(numbers, now)
+	return func() { s.lookForLeases(u) }, func() ([]Claim, func()) {
+		end := s.holdReaders(u)
+		return s.gatherNotes(u), end
+	}
+}
+
+// SegmentNumbers returns the numbers of the segments in memory, in order.
+func (s *Store) SegmentNumbers() []segment.Number { return slices.Sorted(maps.Keys(s.segments)) }
+
+// Swept returns how many shards the sweep under way has done.
+func (s *Store) Swept() int { return ShardCount - s.sweepLeft }
+
+// Records returns how many objects have a record, those included that are to be swept.
+func (s *Store) Records() (n int) {
+	for i := range s.shards {
+		n += s.shards[i].byKey.Len()
+	}
+	return n
+}
+
+// LastSeq returns the sequence of the last commit.
+func (s *Store) LastSeq() Seq { return s.seq }

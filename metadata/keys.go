@@ -7,6 +7,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/understudy-store/understudy/metadata/reftable"
 	"github.com/understudy-store/understudy/metadata/slab"
 )
 
@@ -98,5 +99,30 @@ func (sh *shard) strike(o object) {
 // all visits every object of the shard; the one visited may be removed meanwhile. Needs
 // the shard's lock.
 func (sh *shard) all(yield func(object) bool) {
-	sh.byKey.Each(func(ref uint32) bool { return yield(sh.store.object(slab.Ref(ref))) })
+	sh.byKey.Each(func(refs []uint32) bool { return sh.eachOf(refs, yield) })
+}
+
+// part is all for the next objects, some hundred at most, from a place on. It reports
+// whether there are more.
+func (sh *shard) part(from *reftable.Place, visit func(object)) (more bool) {
+	return sh.byKey.Part(from, partGroups, func(refs []uint32) bool {
+		return sh.eachOf(refs, func(o object) bool { visit(o); return true })
+	})
+}
+
+// partGroups is how many groups of a table, of at most 10 objects on average, a part has.
+const partGroups = 16
+
+// eachOf visits objects until visit returns false. It reads their records ahead, as a batch
+// does: they lie anywhere.
+func (sh *shard) eachOf(refs []uint32, visit func(object) bool) bool {
+	for _, ref := range refs {
+		sh.sink += sh.store.slab.Touch(slab.Ref(ref))
+	}
+	for _, ref := range refs {
+		if !visit(sh.store.object(slab.Ref(ref))) {
+			return false
+		}
+	}
+	return true
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/metadata/binenc"
+	"github.com/understudy-store/understudy/metadata/reftable"
 	"github.com/understudy-store/understudy/segment"
 )
 
@@ -249,24 +250,24 @@ func (s *Store) dropShare(p *segmentState) {
 	p.MarkGone()
 	s.digest -= p.share
 	p.share = 0
-	s.sweepLeft = ShardCount
+	s.sweepLeft, s.sweepFrom = ShardCount, reftable.Place{}
 }
 
 // Sweep tidies up after unmounts: it unlinks replicas on segments that are
 // gone, and objects that have no other. For readers and for the digest they
-// are gone already; what is left is memory. One call looks at up to shards
-// shards and holds no lock for longer than one of them takes. It reports
-// whether there is more to do.
-func (s *Store) Sweep(shards int) bool {
-	for range shards {
-		if !s.sweepShard() {
+// are gone already; what is left is memory. One call looks at so many parts of shards, of
+// some hundred objects at most, and holds no lock for longer than one of them takes. It
+// reports whether there is more to do.
+func (s *Store) Sweep(parts int) bool {
+	for range parts {
+		if !s.sweepPart() {
 			return false
 		}
 	}
 	return true
 }
 
-func (s *Store) sweepShard() bool {
+func (s *Store) sweepPart() bool {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
 	if s.sweepLeft == 0 {
@@ -276,7 +277,7 @@ func (s *Store) sweepShard() bool {
 	tx := &Tx{s: s, seq: s.seq, now: s.now}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for o := range sh.all {
+	more := sh.part(&s.sweepFrom, func(o object) {
 		lost := false
 		for i := range o.replicaCount() {
 			r := o.replicaAt(i)
@@ -285,9 +286,11 @@ func (s *Store) sweepShard() bool {
 		if lost {
 			tx.dropSome(sh, o, 0, func(replica) bool { return false })
 		}
+	})
+	if !more {
+		s.sweepAt, s.sweepFrom = (s.sweepAt+1)%ShardCount, reftable.Place{}
+		s.sweepLeft--
 	}
-	s.sweepAt = (s.sweepAt + 1) % ShardCount
-	s.sweepLeft--
 	s.applied()
 	return s.sweepLeft > 0
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/understudy-store/understudy/eviction"
 	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
-	"github.com/understudy-store/understudy/segment"
 )
 
 // A world is a cluster with a queue in front of its journal, and with clients that remember the
@@ -49,6 +48,7 @@ type world struct {
 	forgotten  int64 // files on SSDs that their clients deleted
 	mounts     map[byte]bool
 	remounts   int64
+	search     func()   // ends the search for leases of an unmount, and submits it
 	endUnmount func()   // of the unmount under way
 	loading    [][]byte // parts of a snapshot taken so far
 }
@@ -282,51 +282,10 @@ func (w *world) evictAction(t *rapid.T) {
 	}
 }
 
-func (w *world) segmentAction(t *rapid.T) {
-	if slices.ContainsFunc(w.queue, func(q queued) bool {
-		e, ok := q.change.(*deleteevents.Event)
-		_, mount := q.change.(*metadata.Mount)
-		_, drain := q.change.(*metadata.SaveDrain)
-		return mount || drain || ok && e.Type == deleteevents.UnmountSegment
-	}) {
-		return // segments are mounted and unmounted one after the other
-	}
-	n := byte(1 + w.pick(t, "segment", 3))
-	if number, ok := w.primary.FindSegment(segment.ID{15: n}); ok {
-		if w.pick(t, "unmount", 4) == 0 {
-			// Its users go on: they do not know.
-			leases, end := w.primary.BeginUnmount([]segment.Number{number}, w.now)
-			w.endUnmount = end
-			w.submit(nil, &deleteevents.Event{Type: deleteevents.UnmountSegment, Segments: []segment.Number{number}, Claims: leases})
-		}
-		return
-	}
-	e, err := w.primary.PrepareMount(segment.Spec{
-		ID: segment.ID{15: n}, Name: string('a' + rune(n) - 1), Base: uint64(n) << 32, Size: 300, Client: client(n),
-		Endpoint: string('a'+rune(n)-1) + ":1",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.submit(func(error) { w.remounts++ }, e)
-}
-
-// settle ends the waiting for an unmount that is not under way any more.
-func (w *world) settle() {
-	if w.endUnmount == nil || slices.ContainsFunc(w.queue, func(q queued) bool {
-		e, ok := q.change.(*deleteevents.Event)
-		return ok && e.Type == deleteevents.UnmountSegment
-	}) {
-		return
-	}
-	w.endUnmount()
-	w.endUnmount = nil
-}
-
 // takeOverAction loses the primary, or demotes it to a follower.
 func (w *world) takeOverAction(t *rapid.T) {
 	old, queue := w.primary, w.queue
-	w.queue, w.loading = nil, nil
+	w.queue, w.loading, w.search = nil, nil, nil
 	clear(w.leased)
 	gap := metadata.Time(w.pick(t, "gap", 51))
 	real := w.real() + gap

@@ -1,6 +1,8 @@
 package metadata
 
 import (
+	"runtime"
+
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/segment"
 )
@@ -92,6 +94,7 @@ type ObjectKey struct {
 // Keys appends the keys of a shard's objects to dst, with their tenants,
 // readable ones only if so asked. It holds the shard's lock while it does.
 func (s *Store) Keys(dst []ObjectKey, shard int, readable bool) []ObjectKey {
+	defer runtime.Gosched() // others go first, as with EachObject
 	sh := &s.shards[shard]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()

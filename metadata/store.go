@@ -80,8 +80,10 @@ type Store struct {
 	tasks         tasks
 	drainJobs     []*Drain // the oldest first
 	cutoffs       CutoffCounts
-	sweepAt       int // shard that Sweep looks at next
-	sweepLeft     int // shards that Sweep has yet to look at
+	unmountings   uint64         // that were prepared
+	sweepAt       int            // shard that Sweep looks at next
+	sweepFrom     reftable.Place // where in it
+	sweepLeft     int            // shards that Sweep has yet to look at, this one included
 	quarantine    quarantine
 	indexes       [indexKinds]stampIndex
 	buckets       buckets             // of indexes
@@ -106,6 +108,7 @@ type shard struct {
 	marked  []ObjectID             // objects renewed since their journaled renewal; primary only
 	copying map[ObjectID]copying   // what clients copy to their SSDs; primary only
 	leases  LeaseCounts            // without Marked
+	notes   *notes                 // while an unmount is prepared; primary only
 
 	sink uint64 // keeps the compiler from dropping the reads of readAhead
 

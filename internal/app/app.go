@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -315,6 +316,7 @@ func (a *App) sweep(ctx context.Context) error {
 	return clock.Every(ctx, sweepEvery, func() error {
 		if store := a.node.Store(); store != nil {
 			for begun := a.clock(); store.Sweep(1) && a.clock()-begun < sweepFor; {
+				runtime.Gosched() // calls go first
 			}
 			store.Tidy(tidyObjects)
 		}

@@ -167,17 +167,40 @@ func (t *Table) resize(n int, hashOf func(ref uint32) uint64) {
 	t.first.Store(&all[0])
 }
 
-// Each visits all entries until visit returns false. visit may delete the entry it is
-// given.
-func (t *Table) Each(visit func(ref uint32) bool) {
-	groups := t.groups // a deletion may resize the table, and leaves these as they are
-	for i := range groups {
-		for slot, tag := range groups[i].tags {
-			if tag != 0 && !visit(groups[i].refs[slot]) {
-				return
+// Each visits all entries, those of a group together, until visit returns false. visit may
+// delete an entry that it is given, and must not keep the list.
+func (t *Table) Each(visit func(refs []uint32) bool) {
+	t.Part(new(Place), len(t.groups), visit)
+}
+
+// A Place is how far Part has come. Its zero value is the beginning.
+type Place struct {
+	at int    // groups that were visited
+	of *group // Table.first then
+}
+
+// Part is Each for the next groups, so many at most, from a place on. It reports whether
+// there are more. If the table was resized since the part before, it begins again: then it
+// visits entries twice.
+func (t *Table) Part(from *Place, groups int, visit func(refs []uint32) bool) (more bool) {
+	all := t.groups // a deletion may resize the table, and leaves these as they are
+	if first := t.first.Load(); from.of != first {
+		*from = Place{of: first}
+	}
+	var refs [slots]uint32
+	end := min(from.at+groups, len(all))
+	for ; from.at < end; from.at++ {
+		g, n := &all[from.at], 0
+		for slot, tag := range g.tags {
+			if tag != 0 {
+				refs[n], n = g.refs[slot], n+1
 			}
 		}
+		if n > 0 && !visit(refs[:n]) {
+			return false
+		}
 	}
+	return end < len(all)
 }
 
 // Guess returns what Find most likely compares first, or 0. It may be called while

@@ -40,12 +40,14 @@ func TestTable(t *testing.T) {
 			check(t, table, model)
 		}
 		remaining := maps.Clone(model)
-		table.Each(func(ref uint32) bool { // the one visited may be deleted
-			if !remaining[ref] {
-				t.Fatalf("%d was visited twice, or is not there", ref)
+		table.Each(func(refs []uint32) bool { // those visited may be deleted
+			for _, ref := range refs {
+				if !remaining[ref] {
+					t.Fatalf("%d was visited twice, or is not there", ref)
+				}
+				delete(remaining, ref)
+				table.Delete(hash(ref), ref, hash)
 			}
-			delete(remaining, ref)
-			table.Delete(hash(ref), ref, hash)
 			return true
 		})
 		if len(remaining) != 0 || table.Len() != 0 || len(table.groups) > 1 {
@@ -61,8 +63,8 @@ func TestTable(t *testing.T) {
 
 func check(t *rapid.T, table *Table, model map[uint32]bool) {
 	var all []uint32
-	table.Each(func(ref uint32) bool {
-		all = append(all, ref)
+	table.Each(func(refs []uint32) bool {
+		all = append(all, refs...)
 		return true
 	})
 	slices.Sort(all)
@@ -158,4 +160,41 @@ func TestReserve(t *testing.T) {
 			t.Errorf("%d entries: got %d bytes after a second Reserve, want %d: it is not empty", n, made.Bytes(), reserved)
 		}
 	}
+}
+
+// Whatever changes between the parts of a walk, what is there all the time is visited.
+func TestParts(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		table, hash := new(Table), func(ref uint32) uint64 { return uint64(ref) * 0x9E3779B97F4A7C15 }
+		stays := uint32(rapid.IntRange(0, 300).Draw(t, "stay"))
+		for ref := range stays {
+			table.Insert(hash(1+ref), 1+ref, hash)
+		}
+		changes := make(map[uint32]bool)
+		visited, place := make(map[uint32]bool), new(Place)
+		for parts, more := 0, true; more; parts++ {
+			more = table.Part(place, rapid.IntRange(1, 5).Draw(t, "groups"), func(refs []uint32) bool {
+				for _, ref := range refs {
+					visited[ref] = true
+				}
+				return true
+			})
+			if parts > 20 { // each resize begins anew
+				continue
+			}
+			for range rapid.IntRange(0, 100).Draw(t, "changes") {
+				ref := 1000 + rapid.Uint32Range(0, 400).Draw(t, "ref")
+				if changes[ref] = !changes[ref]; changes[ref] {
+					table.Insert(hash(ref), ref, hash)
+				} else {
+					table.Delete(hash(ref), ref, hash)
+				}
+			}
+		}
+		for ref := range stays {
+			if !visited[1+ref] {
+				t.Fatalf("the parts lack %d, want all that stayed", 1+ref)
+			}
+		}
+	})
 }
