@@ -59,7 +59,7 @@ func (g *guarded) turnTo(t *testing.T, files certs.Files) {
 	t.Helper()
 	overwrite(t, files, g.files)
 	if changed, err := g.source.Renew(); err != nil || !changed {
-		t.Fatalf("the server's new files: got %v, %v", changed, err)
+		t.Fatalf("the server's new files: got changed %v, error %v, want them in use", changed, err)
 	}
 	g.cut()
 }

@@ -124,12 +124,12 @@ func TestClustersShareKeys(t *testing.T) {
 	}
 	wantKind(t, "get of a missing key", found[200].Err, errs.ObjectNotFound)
 	if exist[200].Exists {
-		t.Error("a missing key exists")
+		t.Error("a key that was never put, in a batch: got that it exists, want that it does not")
 	}
 	n := 0
 	for o, err := range c.GetReplicaListByRegex(t.Context(), "^block-1", 10) {
 		if n++; err != nil || o.Size != 100 {
-			t.Errorf("by a pattern: got %+v, %v", o, err)
+			t.Errorf("an object by a pattern: got %+v, error %v, want one of 100 bytes", o, err)
 		}
 	}
 	if n != 111 {
@@ -166,10 +166,10 @@ func TestClustersCallOneByOne(t *testing.T) {
 			t.Fatal(err)
 		}
 		if ok, err := c.ExistKey(t.Context(), key); !ok || err != nil {
-			t.Errorf("%s exists: got %v, %v", key, ok, err)
+			t.Errorf("key %s by a single call: got exists %v, error %v, want it found", key, ok, err)
 		}
 		if ok, err := c.Of(key).ExistKey(t.Context(), key); !ok || err != nil {
-			t.Errorf("%s exists at its cluster: got %v, %v", key, ok, err)
+			t.Errorf("key %s at its cluster: got exists %v, error %v, want it found", key, ok, err)
 		}
 	}
 	wantKind(t, "remove", c.Remove(t.Context(), "block-0", client.Removal{Force: true}), errs.OK)
@@ -206,7 +206,7 @@ func TestClustersFailByThemselves(t *testing.T) {
 	east.nodes[0].stop()
 	found, err := c.BatchGetReplicaList(soon(t, 5*time.Second), keys)
 	if err != nil {
-		t.Fatalf("a batch over a dead cluster and a living one: %v", err)
+		t.Fatalf("a batch over a dead cluster and a living one: got error %v, want an answer for each key", err)
 	}
 
 	for i, f := range found {

@@ -49,7 +49,7 @@ func TestConfigFaults(t *testing.T) {
 		}
 		for _, want := range tc.want {
 			if !strings.Contains(err.Error(), want) {
-				t.Errorf("%s: %v lacks %q", name, err, want)
+				t.Errorf("%s: got %v, want %q in it", name, err, want)
 			}
 		}
 	}

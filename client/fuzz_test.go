@@ -58,13 +58,13 @@ func FuzzAnswers(f *testing.F) {
 		_, _ = c.OffloadObjectHeartbeat(ctx, true)
 		_, _ = c.BatchReplicaClear(ctx, keys, "s")
 		if got, err := c.BatchExistKey(ctx, keys); err == nil && len(got) != len(keys) {
-			t.Fatalf("%x: %d answers to %d keys", b, len(got), len(keys))
+			t.Fatalf("answer %x: got %d answers, want one for each of %d keys", b, len(got), len(keys))
 		}
 		if got, err := c.BatchGetReplicaList(ctx, keys); err == nil && len(got) != len(keys) {
-			t.Fatalf("%x: %d lists for %d keys", b, len(got), len(keys))
+			t.Fatalf("answer %x: got %d lists, want one for each of %d keys", b, len(got), len(keys))
 		}
 		if got, err := c.BatchRemove(ctx, keys, client.Removal{}); err == nil && len(got) != len(keys) {
-			t.Fatalf("%x: %d outcomes of %d removals", b, len(got), len(keys))
+			t.Fatalf("answer %x: got %d outcomes, want one for each of %d removals", b, len(got), len(keys))
 		}
 		for _, err := range c.GetReplicaListByRegex(ctx, "^a", 1) {
 			if err != nil {
@@ -113,13 +113,13 @@ func FuzzFinding(f *testing.F) {
 		defer c.Close()
 		if address, term, err := client.ParseLeader(key, 1); err == nil {
 			if address == "" || term == 0 {
-				t.Fatalf("%s names %q in term %d", key, address, term)
+				t.Fatalf("leader key %s: got %q in term %d, want an address and a term, or an error", key, address, term)
 			}
 			client.Announce(c, address, term)
 		}
 		_, _ = c.ExistKey(t.Context(), "a")
 		if n := client.Candidates(c); n > 100 {
-			t.Fatalf("the client keeps %d addresses", n)
+			t.Fatalf("addresses that the client keeps: got %d, want at most 100", n)
 		}
 	})
 }

@@ -39,7 +39,7 @@ func TestOperationsAreTheContracts(t *testing.T) {
 			methods++
 			o, ok := known["/"+string(service.FullName())+"/"+string(m.Name())]
 			if !ok {
-				t.Errorf("%s has no operation", m.FullName())
+				t.Errorf("%s of the contract: got no operation, want one in the table", m.FullName())
 				continue
 			}
 			level := m.Options().(*descriptorpb.MethodOptions).GetIdempotencyLevel()
@@ -79,16 +79,16 @@ func TestLeaseEnds(t *testing.T) {
 		t.Errorf("%v left; want 900 of a valid lease", l.Remaining())
 	}
 	if now += duration(899); !l.Valid() {
-		t.Error("over too soon")
+		t.Errorf("a lease of 1000 after 999: got it ended with %v left, want it valid", l.Remaining())
 	}
 	if now += duration(1); l.Valid() {
-		t.Error("valid at its end")
+		t.Errorf("a lease of 1000 after 1000: got it valid with %v left, want it ended", l.Remaining())
 	}
 	if (Lease{}).Valid() {
-		t.Error("no lease is valid")
+		t.Error("the zero Lease: got it valid, want it ended")
 	}
 	if l := c.lease(duration(4900), math.MaxUint64); !l.Valid() {
-		t.Error("a lease for ever is over")
+		t.Errorf("a lease for ever: got it ended with %v left, want it valid", l.Remaining())
 	}
 }
 

@@ -232,7 +232,7 @@ func TestJournalThatRefuses(t *testing.T) {
 		begun := time.Now()
 		_, err = c.PutStart(soon(t, 200*time.Millisecond), client.PutItem{Key: "l", Size: 1}, client.PutConfig{})
 		if took := time.Since(begun); took > 20*time.Second {
-			t.Errorf("it took %v, the deadline was 200 ms", took)
+			t.Errorf("a call with a deadline of 200 ms: got its end after %v, want it at the deadline", took)
 		}
 		if err == nil || !errors.Is(err, errs.Unresolved) && strings.Contains(err.Error(), "attempts") { // a busy machine may make none
 			break
@@ -256,7 +256,7 @@ func TestDeadlineWithoutAnAnswer(t *testing.T) {
 	_, err := c.ExistKey(soon(t, enough), "k")
 	wantKind(t, "a read", err, errs.Unavailable)
 	if n := len(f.asked("ExistKey")); n < 2 || n > 80 {
-		t.Errorf("asked %d times in %v, pauses grow from 10 ms", n, enough)
+		t.Errorf("attempts in %v: got %d, want 2 to 80: pauses grow from 10 ms", enough, n)
 	}
 	f.losing("PutStart", 1<<30)
 	_, err = c.PutStart(soon(t, enough), client.PutItem{Key: "k", Size: 1}, client.PutConfig{})

@@ -103,7 +103,7 @@ func TestRemountsWhenTold(t *testing.T) {
 	n, pings := len(w.remounted()), w.answered("Ping")
 	within(t, "further pings", func() bool { return w.answered("Ping") > pings+5 })
 	if again := len(w.remounted()); again != n {
-		t.Errorf("%d remounts without need", again-n)
+		t.Errorf("a client that is known again: got %d more remounts, want none", again-n)
 	}
 }
 
@@ -156,7 +156,7 @@ func TestKeepsPinging(t *testing.T) {
 		cl.lead((i + 1) % 2)
 	}
 	if err := w.remounted(); len(err) > 0 {
-		t.Errorf("remounted %d times after failovers that kept the segments: %v", len(err), err)
+		t.Errorf("after failovers that kept the segments: got %d remounts, %v, want none", len(err), err)
 	}
 	if err := c.UnmountSegment(t.Context(), s.ID); err != nil {
 		t.Fatal(err)

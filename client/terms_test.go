@@ -111,7 +111,7 @@ func TestLateAnswerOfAReplacedPrimary(t *testing.T) {
 	now := 100 * time.Second
 	announce, served := client.Terms(func() time.Duration { return now })
 	if !served(1, now) {
-		t.Error("the first term is refused")
+		t.Error("an answer of the first term: got it refused, want it taken")
 	}
 	announce(2)
 	for _, c := range []struct {
@@ -134,7 +134,7 @@ func TestLateAnswerOfAReplacedPrimary(t *testing.T) {
 		}
 	}
 	if !served(3, now) {
-		t.Error("an answer of the highest term is refused")
+		t.Error("an answer of the highest term: got it refused, want it taken")
 	}
 	if now = 400 * time.Second; served(1, now) {
 		t.Error("an answer of term 1 is taken after one of term 3, want the 10 s to begin anew")

@@ -75,7 +75,7 @@ func TestTokenFileThatHangs(t *testing.T) {
 	}
 	for deadline := time.Now().Add(20 * time.Second); call("once it can be read") != "Bearer two"; ahead.Add(int64(2 * time.Second)) {
 		if time.Now().After(deadline) {
-			t.Fatal("the new token is not in use")
+			t.Fatal("the new token, 20 s after its file can be read: got it not in use, want it sent")
 		}
 	}
 }

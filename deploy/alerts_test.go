@@ -116,7 +116,7 @@ func (r *alertRule) text(t *testing.T, labels map[string]string, value float64) 
 			func(context.Context, string, time.Time) (promql.Vector, error) { return nil, nil }, &url.URL{}, nil)
 		text, err := x.Expand()
 		if err != nil {
-			t.Errorf("%s: %s: %v", r.Alert, name, err)
+			t.Errorf("%s: %s: got error %v, want a text", r.Alert, name, err)
 		}
 		all += text + "\n"
 	}
@@ -147,7 +147,7 @@ func TestAlertsFire(t *testing.T) {
 		data := maps.Clone(healthy)
 		if series != "" {
 			if data[series] == "" {
-				t.Fatalf("%s: a healthy cluster does not show %s", name, series)
+				t.Fatalf("%s: got no %s of a healthy cluster, want it shown", name, series)
 			}
 			data[series] = values
 		}
@@ -165,7 +165,7 @@ func TestAlertsFire(t *testing.T) {
 			} else if want {
 				fired[r.Alert] = true
 				if strings.Contains(text, "<no value>") || strings.Contains(text, "{{") {
-					t.Errorf("%s says %q", r.Alert, text)
+					t.Errorf("%s: got the text %q, want each value filled in", r.Alert, text)
 				}
 			}
 		}
@@ -176,7 +176,7 @@ func TestAlertsFire(t *testing.T) {
 	}
 	for _, r := range rules {
 		if !fired[r.Alert] {
-			t.Errorf("%s has not fired", r.Alert)
+			t.Errorf("%s: got it never fired, want it to fire on what it is for", r.Alert)
 		}
 	}
 }

@@ -55,7 +55,7 @@ func render(t *testing.T, values string) (map[string]string, error) {
 func decode(t *testing.T, text string, into any) {
 	t.Helper()
 	if err := yaml.UnmarshalStrict([]byte(text), into); err != nil {
-		t.Fatalf("%v in:\n%s", err, text)
+		t.Fatalf("YAML: got error %v, want fields of %T only:\n%s", err, into, text)
 	}
 }
 
@@ -119,13 +119,13 @@ func TestChartIsOfKubernetesTypes(t *testing.T) {
 		}
 		for label, value := range set.Spec.Selector.MatchLabels {
 			if set.Spec.Template.Labels[label] != value {
-				t.Errorf("the StatefulSet selects %s=%s, and its pods have %q", label, value, set.Spec.Template.Labels[label])
+				t.Errorf("the StatefulSet's pods: got %s=%q, want %q, which it selects", label, set.Spec.Template.Labels[label], value)
 			}
 		}
 		for _, m := range node.VolumeMounts {
 			is := func(v corev1.Volume) bool { return v.Name == m.Name }
 			if m.Name != "data" && !slices.ContainsFunc(set.Spec.Template.Spec.Volumes, is) {
-				t.Errorf("%s is mounted, and no volume has that name", m.Name)
+				t.Errorf("mount %s: got no volume of that name, want one", m.Name)
 			}
 		}
 	}
@@ -247,7 +247,7 @@ func accepted(t *testing.T, file string, env ...string) {
 	}
 	c, warnings, err := config.Load(config.Primary, flags, env)
 	if err != nil || len(warnings) > 0 {
-		t.Fatalf("got %v and warnings %v for:\n%s%v", err, warnings, file, env)
+		t.Fatalf("settings: got error %v and warnings %v, want neither:\n%s%v", err, warnings, file, env)
 	}
 	if !c.HA.Enabled || len(c.HA.EtcdEndpoints) < 2 {
 		t.Errorf("got etcd %v, want several members", c.HA.EtcdEndpoints)
@@ -260,12 +260,12 @@ func TestProgramsOfTheImageAreStatic(t *testing.T) {
 	line, _, _ = strings.Cut(line, "\n")
 	out := t.TempDir() + "/"
 	if !found || strings.Count(line, " /out/ ") != 1 {
-		t.Fatalf("Containerfile has no such command: %q", line)
+		t.Fatalf("Containerfile's build: got %q, want one command that builds to /out/", line)
 	}
 	build := exec.CommandContext(t.Context(), "sh", "-c", "CGO_ENABLED=0 "+strings.Replace(line, " /out/ ", " "+out+" ", 1))
 	build.Dir = ".."
 	if text, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, text)
+		t.Fatalf("the image's build: got error %v, want none\n%s", err, text)
 	}
 	for _, name := range []string{"master", "standby", "masterctl"} {
 		program, err := elf.Open(out + name)
@@ -291,12 +291,12 @@ func TestContainerfileIsOfOurGo(t *testing.T) {
 	for _, module := range []string{"../go.mod", "../tools/go.mod", "go.mod"} {
 		_, line, _ := strings.Cut(readFile(t, module), "\ntoolchain go")
 		if pinned, _, _ := strings.Cut(line, "\n"); builds == "" || builds != pinned {
-			t.Errorf("the image builds with Go %q, and %s names %q", builds, module, pinned)
+			t.Errorf("the image's Go: got %q, want what %s names: %q", builds, module, pinned)
 		}
 	}
 	for _, want := range []string{"CGO_ENABLED=0", "distroless/static", "USER 65532", "--chown=65532:65532 /data /var/lib/understudy"} {
 		if !strings.Contains(text, want) {
-			t.Errorf("Containerfile has no %s", want)
+			t.Errorf("Containerfile: got no %s, want it", want)
 		}
 	}
 }

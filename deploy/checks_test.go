@@ -28,7 +28,7 @@ func TestPrometheusTakesItsFiles(t *testing.T) {
 		}
 		groups, faults := rulefmt.ParseFile(files[0], false)
 		if len(faults) > 0 || len(groups.Groups) == 0 {
-			t.Errorf("%s: %v", files[0], faults)
+			t.Errorf("alerts %s: got faults %v and %d groups, want no faults and some groups", files[0], faults, len(groups.Groups))
 		}
 	}
 }
@@ -46,7 +46,7 @@ func TestUnitsAreOfSystemd(t *testing.T) {
 	const name, programs = "understudy@.service", "/usr/local/bin/%i"
 	text := readFile(t, "systemd/"+name)
 	if strings.Count(text, programs) != 1 {
-		t.Fatalf("the unit does not start %s", programs)
+		t.Fatalf("the unit: got %d times %s, want it once", strings.Count(text, programs), programs)
 	}
 	verify := func(text string) string {
 		dir := t.TempDir()
@@ -68,10 +68,10 @@ func TestUnitsAreOfSystemd(t *testing.T) {
 		return strings.Join(found, "")
 	}
 	if found := verify(text); found != "" {
-		t.Errorf("systemd says:\n%s", found)
+		t.Errorf("systemd on the unit: got\n%s\nwant nothing", found)
 	}
 	if found := verify(strings.Replace(text, "LimitNOFILE", "LimitNOFIEL", 1)); !strings.Contains(found, "LimitNOFIEL") {
-		t.Errorf("a misspelled key is not found: %q", found)
+		t.Errorf("systemd on a misspelled key: got %q, want LimitNOFIEL named", found)
 	}
 }
 

@@ -29,7 +29,7 @@ func startLab(t *testing.T) *lab {
 	build := exec.Command("go", "build", "-o", l.program, "./cmd/lab")
 	build.Dir = ".."
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		t.Fatalf("build of cmd/lab: got error %v, want none\n%s", err, out)
 	}
 	cluster := exec.Command(l.program, "cluster", "-o", "json", "--etcd-members=1", "--standbys=1", "--prometheus=false", "--", "--state-save-interval=500ms", "--quota_bytes=1GiB")
 	cluster.Stderr = os.Stderr
@@ -43,11 +43,11 @@ func startLab(t *testing.T) *lab {
 	t.Cleanup(func() {
 		_ = cluster.Process.Signal(syscall.SIGINT)
 		if err := cluster.Wait(); err != nil {
-			t.Errorf("lab cluster: %v", err)
+			t.Errorf("lab cluster: got exit %v, want 0", err)
 		}
 	})
 	if err := json.NewDecoder(out).Decode(l); err != nil {
-		t.Fatalf("lab cluster printed no JSON: %v", err)
+		t.Fatalf("lab cluster: got error %v, want JSON printed", err)
 	}
 	return l
 }
@@ -67,7 +67,7 @@ func (l *lab) replay(requests string) (wait func()) {
 	}
 	return func() {
 		if err := cmd.Wait(); err != nil {
-			l.t.Errorf("lab replay: %v\n%s", err, out.String())
+			l.t.Errorf("lab replay: got exit %v, want 0\n%s", err, out.String())
 		}
 	}
 }
@@ -77,7 +77,7 @@ func eventually(t *testing.T, p prometheus, expr string) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(scrapeEvery) {
 		if ok, err := p.answers(expr); err != nil || time.Now().After(deadline) {
-			t.Fatalf("no answer within a minute: %s: %v", expr, err)
+			t.Fatalf("%s after a minute: got no data, error %v, want an answer", expr, err)
 		} else if ok {
 			return
 		}
@@ -88,7 +88,7 @@ func eventually(t *testing.T, p prometheus, expr string) {
 func has(t *testing.T, p prometheus, what, expr string) {
 	t.Helper()
 	if ok, err := p.answers(expr); !ok || err != nil {
-		t.Errorf("%s: has no data: %v: %s", what, err, expr)
+		t.Errorf("%s: got no data, error %v, want an answer to %s", what, err, expr)
 	}
 }
 
@@ -120,7 +120,7 @@ func TestDashboardsHaveData(t *testing.T) {
 			continue
 		}
 		if _, err := p.answers(put.Replace(a.Expr)); err != nil {
-			t.Errorf("annotation: %v", err)
+			t.Errorf("annotation %s: got error %v, want an answer or none", a.Expr, err)
 		}
 	}
 }

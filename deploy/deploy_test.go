@@ -191,20 +191,20 @@ func TestAlerts(t *testing.T) {
 	for _, g := range file.Groups {
 		for _, r := range g.Rules {
 			if names[r.Alert] || r.Alert == "" {
-				t.Errorf("two rules are called %q, or one has no name", r.Alert)
+				t.Errorf("alert %q: got its name twice or empty, want one of its own", r.Alert)
 			}
 			names[r.Alert] = true
 			for _, fault := range faults(r.Expr) {
-				t.Errorf("%s: %s", r.Alert, fault)
+				t.Errorf("%s: got %s, want only what nodes show", r.Alert, fault)
 			}
 			if d, err := time.ParseDuration(r.For); r.For != "" && (err != nil || d > 5*time.Minute) {
-				t.Errorf("%s: for %q: %v", r.Alert, r.For, err)
+				t.Errorf("%s: got for %q, error %v, want at most 5 minutes", r.Alert, r.For, err)
 			}
 			if r.Labels["severity"] == "" || r.Annotations["summary"] == "" || r.Annotations["action"] == "" {
-				t.Errorf("%s says not how bad it is, what it is, or what to do", r.Alert)
+				t.Errorf("%s: got severity %q and %v, want a severity, a summary and an action", r.Alert, r.Labels["severity"], r.Annotations)
 			}
 			if !strings.Contains(string(manual), "### "+r.Alert+"\n") {
-				t.Errorf("docs/operations.md has no chapter on %s", r.Alert)
+				t.Errorf("%s: got no chapter in docs/operations.md, want one", r.Alert)
 			}
 		}
 	}
@@ -261,26 +261,26 @@ func TestDashboardAsksForWhatIsShown(t *testing.T) {
 		for _, target := range p.Targets {
 			asked++
 			for _, fault := range faults(grafanas.Replace(target.Expr)) {
-				t.Errorf("%s %s: %s", p.Title, target.RefID, fault)
+				t.Errorf("%s %s: got %s, want only what nodes show", p.Title, target.RefID, fault)
 			}
 			for _, variable := range []string{`job=~"$job"`, `instance=~"$instance"`} {
 				if !strings.Contains(target.Expr, variable) {
-					t.Errorf("%s %s: no %s", p.Title, target.RefID, variable)
+					t.Errorf("%s %s: got %s, want %s in it", p.Title, target.RefID, target.Expr, variable)
 				}
 			}
 		}
 	}
 	if asked < 50 {
-		t.Errorf("only %d expressions: this is not the dashboard", asked)
+		t.Errorf("expressions of the dashboard: got %d, want at least 50", asked)
 	}
 	for _, a := range d.Annotations.List {
 		for _, fault := range faults(a.Expr) {
-			t.Errorf("annotation: %s", fault)
+			t.Errorf("annotation %s: got %s, want only what nodes show", a.Expr, fault)
 		}
 	}
 	for _, name := range []string{"datasource", "job", "instance"} {
 		if !slices.ContainsFunc(d.Templating.List, func(v variable) bool { return v.Name == name }) || !strings.Contains(text, "$"+name) && !strings.Contains(text, "${"+name+"}") {
-			t.Errorf("the variable %s is not there, or is not used", name)
+			t.Errorf("variable %s: got it missing or unused, want it there and in use", name)
 		}
 	}
 }
@@ -288,33 +288,33 @@ func TestDashboardAsksForWhatIsShown(t *testing.T) {
 func TestDashboardIsWellFormed(t *testing.T) {
 	d, _ := readDashboard(t)
 	if d.UID == "" || d.Title == "" || d.SchemaVersion < 36 {
-		t.Errorf("%q, %q, schema %d", d.UID, d.Title, d.SchemaVersion)
+		t.Errorf("the dashboard: got uid %q, title %q, schema %d, want both, and at least 36", d.UID, d.Title, d.SchemaVersion)
 	}
 	ids := make(map[int]bool)
 	taken := make(map[[2]int]string) // which panel has a cell of the grid
 	for _, p := range d.Panels {
 		if ids[p.ID] || p.ID == 0 || p.Title == "" {
-			t.Errorf("panel %d %q: its id is taken, or it has no title", p.ID, p.Title)
+			t.Errorf("panel %d %q: got no title, or an id that is taken or 0, want a title and an id of its own", p.ID, p.Title)
 		}
 		ids[p.ID] = true
 		if p.Type != "row" && (p.Description == "" || p.Datasource.Type != "prometheus" || p.Datasource.UID != "${datasource}" || len(p.Targets) == 0) {
-			t.Errorf("%s: no description, data source or target", p.Title)
+			t.Errorf("panel %s: got no description, data source or target, want all three", p.Title)
 		}
 		refs := make(map[string]bool)
 		for _, target := range p.Targets {
 			if refs[target.RefID] || target.RefID == "" {
-				t.Errorf("%s: two targets are %q, or one is nothing", p.Title, target.RefID)
+				t.Errorf("panel %s: got the target %q twice or empty, want one of its own", p.Title, target.RefID)
 			}
 			refs[target.RefID] = true
 		}
 		g := p.GridPos
 		if g.X < 0 || g.W <= 0 || g.H <= 0 || g.X+g.W > 24 {
-			t.Errorf("%s: not in the grid: %+v", p.Title, g)
+			t.Errorf("panel %s: got %+v, want it in the grid, 24 wide", p.Title, g)
 		}
 		for x := g.X; x < g.X+g.W; x++ {
 			for y := g.Y; y < g.Y+g.H; y++ {
 				if other := taken[[2]int{x, y}]; other != "" {
-					t.Fatalf("%s lies on %s", p.Title, other)
+					t.Fatalf("panel %s: got a place on %s, want one of its own", p.Title, other)
 				}
 				taken[[2]int{x, y}] = p.Title
 			}

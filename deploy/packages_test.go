@@ -51,25 +51,25 @@ func TestEachObjectIsOfItsKind(t *testing.T) {
 					Metadata         struct{ Name string }
 				}
 				if err := yaml.Unmarshal([]byte(object), &meta); err != nil {
-					t.Fatalf("%s: %v", file, err)
+					t.Fatalf("%s: got error %v, want YAML", file, err)
 				}
 				kind := meta.APIVersion + " " + meta.Kind
 				of, known := kinds[kind]
 				if !known {
-					t.Errorf("%s has an object of the kind %q, which no test reads", file, kind)
+					t.Errorf("%s: got an object of kind %q, want a kind that this test reads", file, kind)
 					continue
 				}
 				seen[kind] = true
 				decode(t, object, reflect.New(reflect.TypeOf(of)).Interface())
 				if !dnsLabel.MatchString(meta.Metadata.Name) {
-					t.Errorf("%s has the name %q", file, meta.Metadata.Name)
+					t.Errorf("%s: got the name %q, want a DNS label", file, meta.Metadata.Name)
 				}
 			}
 		}
 	}
 	for kind := range kinds {
 		if !seen[kind] {
-			t.Errorf("the chart has no %s", kind)
+			t.Errorf("the chart: got no %s, want one", kind)
 		}
 	}
 }
@@ -101,12 +101,12 @@ func TestComposeFileIsOfItsSpecification(t *testing.T) {
 	for _, s := range project.Services {
 		for _, v := range s.Volumes {
 			if _, err := os.Stat(v.Source); v.Type == "bind" && err != nil {
-				t.Errorf("%s mounts %s: %v", s.Name, v.Source, err)
+				t.Errorf("%s mounts %s: got error %v, want a file that exists", s.Name, v.Source, err)
 			}
 		}
 		if s.Build != nil {
 			if _, err := os.Stat(s.Build.Context + "/" + s.Build.Dockerfile); err != nil {
-				t.Errorf("%s is built from %s: %v", s.Name, s.Build.Dockerfile, err)
+				t.Errorf("%s is built from %s: got error %v, want a file that exists", s.Name, s.Build.Dockerfile, err)
 			}
 		}
 	}

@@ -83,7 +83,7 @@ func startServer(t *testing.T, exe string, nodes []string) *server {
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		if err := <-ended; err != nil {
-			t.Errorf("prometheus: %v", err)
+			t.Errorf("prometheus: got exit %v, want 0", err)
 		}
 		_ = log.Close()
 	})
@@ -93,7 +93,7 @@ func startServer(t *testing.T, exe string, nodes []string) *server {
 			s.url = "http://" + at[1]
 		}
 		if time.Now().After(deadline) || strings.Contains(strings.ToLower(said), "level=error") {
-			t.Fatalf("prometheus does not serve:\n%s", said)
+			t.Fatalf("prometheus: got\n%s\nwant it to serve within a minute", said)
 		}
 	}
 	return s
@@ -157,7 +157,7 @@ func (s *server) answers(expr string) (bool, error) {
 		return false, err
 	}
 	if resp.StatusCode != http.StatusOK || answer.Data.ResultType != "matrix" {
-		return false, fmt.Errorf("prometheus answers %s: %s", resp.Status, answer.Error)
+		return false, fmt.Errorf("prometheus: got %s: %s, want 200 and a matrix", resp.Status, answer.Error)
 	}
 	for _, series := range answer.Data.Result {
 		for _, point := range series.Values {

@@ -23,12 +23,12 @@ func TestCommandsExist(t *testing.T) {
 			words := strings.Fields(m[1])
 			command, rest, err := root.Find(words)
 			if err != nil || command == root && !strings.HasPrefix(words[0], "-") {
-				t.Errorf("%s names `masterctl %s`: %v", file, m[1], err)
+				t.Errorf("%s names `masterctl %s`: got error %v, want a command that exists", file, m[1], err)
 				continue
 			}
 			for _, word := range rest {
 				if fault := flagFault(command, word); fault != "" {
-					t.Errorf("%s names `masterctl %s`: %s", file, m[1], fault)
+					t.Errorf("%s names `masterctl %s`: got %s, want flags that exist", file, m[1], fault)
 				}
 			}
 		}
@@ -60,7 +60,7 @@ func documents(t *testing.T) []string {
 	t.Helper()
 	list, err := filepath.Glob("*.md")
 	if err != nil || len(list) < 10 {
-		t.Fatalf("documents %v: %v", list, err)
+		t.Fatalf("documents: got %v, error %v, want at least 10", list, err)
 	}
 	return append(list, "../README.md")
 }
@@ -79,9 +79,9 @@ func TestLinksLeadSomewhere(t *testing.T) {
 				target = file
 			}
 			if _, err := os.Stat(target); err != nil {
-				t.Errorf("%s links to %s: %v", file, m[1], err)
+				t.Errorf("%s links to %s: got error %v, want a file that exists", file, m[1], err)
 			} else if chapter != "" && strings.HasSuffix(target, ".md") && !hasChapter(read(t, target), chapter) {
-				t.Errorf("%s links to %s, and there is no such chapter", file, m[1])
+				t.Errorf("%s links to %s: got no such chapter, want one that exists", file, m[1])
 			}
 		}
 	}

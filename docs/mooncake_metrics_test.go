@@ -24,7 +24,7 @@ func absences(t *testing.T) (list []absence) {
 	t.Helper()
 	_, table, found := strings.Cut(read(t, "mooncake.md"), "| not offered | why | look at |\n|---|---|---|\n")
 	if !found {
-		t.Fatal("mooncake.md has no table of the metrics that are not offered")
+		t.Fatal("mooncake.md: got no table of the metrics that are not offered, want one")
 	}
 	quoted := regexp.MustCompile("`([^`]+)`")
 	for line := range strings.Lines(table) {
@@ -72,23 +72,23 @@ func TestEveryUpstreamMetricIsShownOrExplained(t *testing.T) {
 	for _, name := range names {
 		switch n := absent(name); {
 		case shown[name] && n > 0:
-			t.Errorf("%s is shown, and explained as absent", name)
+			t.Errorf("%s is shown: got it explained as absent, want no such row in mooncake.md", name)
 		case !shown[name] && n != 1:
 			t.Errorf("%s is not shown, and explained %d times, want once", name, n)
 		}
 	}
 	for name := range shown {
 		if absent(name) > 0 {
-			t.Errorf("%s is shown, and explained as absent", name)
+			t.Errorf("%s is shown: got it explained as absent, want no such row in mooncake.md", name)
 		}
 	}
 	for _, a := range table {
 		if len(a.names) == 0 || a.why == "" {
-			t.Errorf("a row without names or without a reason: %+v", a)
+			t.Errorf("a row of absent metrics: got %+v, want names and a reason", a)
 		}
 		for _, instead := range a.instead {
 			if name, _, _ := strings.Cut(instead, "{"); !shown[name] {
-				t.Errorf("%v: %s is named instead, and does not exist", a.names, name)
+				t.Errorf("instead of %v: got %s, want a metric that exists", a.names, name)
 			}
 		}
 	}

@@ -45,7 +45,7 @@ func TestEveryCallAndPathHasAVerdict(t *testing.T) {
 	for head, want := range map[string][]string{"| calls | | |\n|---|---|---|\n": calls, "| path | | |\n|---|---|---|\n": paths} {
 		_, table, found := strings.Cut(text, head)
 		if !found {
-			t.Fatalf("mooncake.md has no table %q", head)
+			t.Fatalf("mooncake.md: got no table %q, want one", head)
 		}
 		seen := make(map[string]int)
 		for line := range strings.Lines(table) {

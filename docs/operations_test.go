@@ -43,14 +43,14 @@ func TestGeneratedPartsAreInStep(t *testing.T) {
 		got, after, closes := strings.Cut(rest, end(part.name))
 		switch {
 		case !opens || !closes:
-			t.Errorf("%s has no part between %q and %q", part.file, begin(part.name), end(part.name))
+			t.Errorf("%s: got no part between %q and %q, want one", part.file, begin(part.name), end(part.name))
 		case *update:
 			text = before + begin(part.name) + "\n\n" + want + "\n" + end(part.name) + after
 			if err := os.WriteFile(part.file, []byte(text), 0o644); err != nil {
 				t.Fatal(err)
 			}
 		case got != "\n\n"+want+"\n":
-			t.Errorf("the part %q of %s differs from what the program has; run go test ./docs -update", part.name, part.file)
+			t.Errorf("%s: got the part %q not as the program has it, want it in step; run go test ./docs -update", part.file, part.name)
 		}
 	}
 }
@@ -79,12 +79,12 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 		text := read(t, file)
 		for _, name := range words(text, "understudy_") {
 			if name != "understudy_" && !slices.ContainsFunc(metrics.Families(), func(f metrics.Family) bool { return f.Name == name }) {
-				t.Errorf("%s names the metric %s, which does not exist", file, name)
+				t.Errorf("%s: got the metric %s, want only metrics that exist", file, name)
 			}
 		}
 		for _, name := range words(text, "--") {
 			if !strings.Contains(known, "`"+name+"`") && !slices.Contains(others, name) {
-				t.Errorf("%s names the setting %s, which does not exist", file, name)
+				t.Errorf("%s: got the setting %s, want only settings that exist", file, name)
 			}
 		}
 	}
@@ -103,7 +103,7 @@ func TestLogLinesToSearchForExist(t *testing.T) {
 	_, rest, found := strings.Cut(read(t, "operations.md"), "Lines worth a search:")
 	list, _, ends := strings.Cut(rest, ".")
 	if !found || !ends {
-		t.Fatal("operations.md has no list of log lines")
+		t.Fatal("operations.md: got no list of log lines worth a search, want one")
 	}
 	messages := logMessages(t)
 	lines := regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(list, -1)
@@ -112,7 +112,7 @@ func TestLogLinesToSearchForExist(t *testing.T) {
 	}
 	for _, line := range lines {
 		if !slices.ContainsFunc(messages, func(m string) bool { return strings.HasPrefix(m, line[1]) }) {
-			t.Errorf("operations.md names the log line %q, and no message begins so", line[1])
+			t.Errorf("operations.md: got the log line %q, want one with which a message begins", line[1])
 		}
 	}
 }

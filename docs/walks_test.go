@@ -35,7 +35,7 @@ func TestWalks(t *testing.T) {
 	for title, most := range longest {
 		_, rest, found := strings.Cut(string(text), "### "+title+"\n")
 		if !found {
-			t.Errorf("architecture.md has no walk %q", title)
+			t.Errorf("architecture.md: got no walk %q, want one", title)
 			continue
 		}
 		walk, _, _ := strings.Cut(rest, "\n#")
@@ -46,7 +46,7 @@ func TestWalks(t *testing.T) {
 			}
 			m := step.FindStringSubmatch(line)
 			if m == nil {
-				t.Errorf("%s: a step is not \"1. `file.go`: `Function`, ...\": %s", title, line)
+				t.Errorf("%s: got the step %s, want it to begin with \"1. `file.go`: `Function`, ...\"", title, line)
 				continue
 			}
 			if files[m[1]] == nil {
@@ -55,7 +55,7 @@ func TestWalks(t *testing.T) {
 			for name := range strings.SplitSeq(strings.Trim(m[2], "` "), "`, `") {
 				n, found := files[m[1]][name]
 				if !found {
-					t.Errorf("%s: %s has no function %s", title, m[1], name)
+					t.Errorf("%s: got the function %s, want one that %s has", title, name, m[1])
 				}
 				if !names[m[1]+name] { // a reader has read it only once
 					lines += n

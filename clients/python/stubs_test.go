@@ -31,15 +31,15 @@ func descriptor(t *testing.T, stub string) *descriptorpb.FileDescriptorProto {
 	}
 	found := serialized.FindSubmatch(text)
 	if found == nil {
-		t.Fatalf("%s has no descriptor", stub)
+		t.Fatalf("%s: got no descriptor, want one (make generate)", stub)
 	}
 	b, err := strconv.Unquote(`"` + strings.ReplaceAll(string(found[1]), `\'`, `'`) + `"`)
 	if err != nil {
-		t.Fatalf("%s: %v", stub, err)
+		t.Fatalf("the descriptor in %s: got error %v, want a quoted text (make generate)", stub, err)
 	}
 	d := new(descriptorpb.FileDescriptorProto)
 	if err := proto.Unmarshal([]byte(b), d); err != nil {
-		t.Fatalf("%s: %v", stub, err)
+		t.Fatalf("the descriptor in %s: got error %v, want that of a proto file (make generate)", stub, err)
 	}
 	return d
 }
@@ -62,7 +62,7 @@ func TestStubsAreThoseOfTheProtos(t *testing.T) {
 		for _, m := range want.GetMessageType() {
 			for _, f := range m.GetField() {
 				if !strings.Contains(string(types), strings.ToUpper(f.GetName())+"_FIELD_NUMBER") {
-					t.Errorf("%s_pb2.pyi does not know the field %s (make generate)", name, f.GetName())
+					t.Errorf("%s_pb2.pyi: got no field %s, want it, as in the proto (make generate)", name, f.GetName())
 				}
 			}
 		}
@@ -100,12 +100,12 @@ func TestErrorsAreThoseOfGo(t *testing.T) {
 			continue
 		}
 		if kind, ok := errs.FromName(name); !ok || strconv.Itoa(int(kind.Number())) != number {
-			t.Fatalf("read %s %s from errs.go, which is not so", name, number)
+			t.Fatalf("errs.go: got kind %s with %s, want one that errs has", name, number)
 		}
 		class := fmt.Sprintf(`class %s\(Error\):\n    """.+"""\n\n    name, number, retryable = "%s", %s, %s\n`,
 			ident, name, number, strings.ToUpper(retry[:1])+retry[1:])
 		if !regexp.MustCompile(class).Match(module) {
-			t.Errorf("errors.py has no class %s with %s, %s and %s", ident, name, number, retry)
+			t.Errorf("errors.py: got no class %s with %s, %s and %s, want one, as in errs.go", ident, name, number, retry)
 		}
 	}
 }

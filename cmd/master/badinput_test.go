@@ -159,7 +159,7 @@ func TestPrintConfigAndVersion(t *testing.T) {
 	t.Parallel()
 	for _, args := range []string{"master --version", "standby --help", "master --print-config"} {
 		if text, status := runToEnd(t, strings.Fields(args)...); status != 0 || text != "" {
-			t.Errorf("%s: exit status %d, and it says %q", args, status, text)
+			t.Errorf("%s: got exit status %d and %q on standard error, want 0 and nothing", args, status, text)
 		}
 	}
 }

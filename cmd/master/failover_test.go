@@ -120,7 +120,7 @@ func (p *pair) all(t *testing.T) map[string]client.Object {
 			there[keys[i]] = f.Object
 		case errs.ObjectNotFound:
 		default:
-			t.Errorf("%s: %v", keys[i], f.Err)
+			t.Errorf("object %s: got error %v, want it found or OBJECT_NOT_FOUND", keys[i], f.Err)
 		}
 	}
 	return there
@@ -132,22 +132,22 @@ func (p *pair) unchanged(t *testing.T, want map[string]client.Object, open clien
 	t.Helper()
 	got := p.all(t)
 	if len(got) != len(want) || len(want) != objects*9/10 {
-		t.Errorf("%d objects, %d before, and %d were put and not removed", len(got), len(want), objects*9/10)
+		t.Errorf("objects after the takeover: got %d, before it %d, want all %d that were put and not removed", len(got), len(want), objects*9/10)
 	}
 	for k, w := range want {
 		if g := got[k]; g.ID != w.ID || g.Size != w.Size || !slices.Equal(g.Replicas, w.Replicas) {
-			t.Errorf("%s: %+v, before %+v", k, g, w)
+			t.Errorf("object %s after the takeover: got %+v, want it as before: %+v", k, g, w)
 		}
 	}
 	if err := p.client.PutEnd(t.Context(), open.Ref(), client.SelectAll); err != nil {
-		t.Errorf("ending the put of before: %v", err)
+		t.Errorf("the end of a put begun before the takeover: got error %v, want none", err)
 	}
 	o, err := p.client.GetReplicaList(t.Context(), open.Key)
 	if err != nil || !slices.Equal(o.Replicas, open.Replicas) {
-		t.Errorf("the put of before: %+v, %v", o, err)
+		t.Errorf("an object put across the takeover: got %+v, error %v, want the replicas it reserved: %v", o, err, open.Replicas)
 	}
 	if n := p.seen.remounts.Load(); n != 0 {
-		t.Errorf("the client was told to remount %d times", n)
+		t.Errorf("a takeover: got the client told to remount %d times, want 0: its segments stay", n)
 	}
 }
 
@@ -190,17 +190,17 @@ func TestFailoverAfterSIGKILL(t *testing.T) {
 	p.unchanged(t, want, open)
 	t.Logf("clients waited for %v, with a session TTL of %v", stop(), session)
 	if got := s.GetState().GetObjects(); got != had || had != objects*9/10+1 {
-		t.Errorf("the new primary has %d objects, the old one had %d", got, had)
+		t.Errorf("the new primary: got %d objects, want as many as the old one, %d, and that %d", got, had, objects*9/10+1)
 	}
 	if s.GetState().GetTerm() <= before.GetTerm() || s.GetState().GetStartedEmpty() {
-		t.Errorf("the new term: %v", s.GetState())
+		t.Errorf("the new term: got %v, want one past %d, not started empty", s.GetState(), before.GetTerm())
 	}
 
 	again := startNode(t, p.dir, "a", "master", "--node-id=a", endpoints(p.etcd), "--journal-compact=on")
 	again.promotable()
 	sameState(t, p.standby, again)
 	if got, had := again.objectsOf(), p.standby.objectsOf(); got != had {
-		t.Errorf("the node in its place has %d objects, the primary %d", got, had)
+		t.Errorf("the node in the killed one's place: got %d objects, want the primary's %d", got, had)
 	}
 }
 
@@ -218,13 +218,13 @@ func TestHandoverOnSIGTERM(t *testing.T) {
 	took := stop()
 	t.Logf("clients waited for %v", took)
 	if took > session/2 {
-		t.Error("that is as long as a session: it was a failover, no handover")
+		t.Errorf("a handover: got clients waiting for %v, want at most %v: nobody waits for a session", took, session/2)
 	}
 	gone(t, p.master.Process)
 	if log := printed(p.master.Process); !strings.Contains(log, `"to":"b"`) || !strings.Contains(log, "handed over") {
-		t.Errorf("its log tells of no handover to b:\n%s", log)
+		t.Errorf("the log of a node after SIGTERM: got\n%s\nwant the handover to b", log)
 	}
 	if err := p.master.Stop(time.Second); err != nil {
-		t.Errorf("it ended with: %v", err)
+		t.Errorf("SIGTERM: got exit %v, want 0", err)
 	}
 }

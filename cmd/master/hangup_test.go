@@ -21,7 +21,7 @@ func TestHangup(t *testing.T) {
 	}
 	sigterm(t, m.Process)
 	if err := m.Wait(20 * time.Second); err != nil {
-		t.Errorf("after SIGTERM: %v", err)
+		t.Errorf("SIGTERM: got exit %v, want 0", err)
 	}
 	text := printed(m.Process)
 	if n := strings.Count(text, "SIGHUP"); n != 1 || !strings.Contains(text, `"message":"stopped"`) {

@@ -39,7 +39,7 @@ func TestLoneMasterStartsAgain(t *testing.T) {
 	s := m.serves()
 	t.Logf("served after %v", time.Since(began))
 	if s.GetState().GetStartedEmpty() || s.GetState().GetTerm() != 1 {
-		t.Errorf("a new cluster: %v", s.GetState())
+		t.Errorf("a new cluster: got %v, want term 1, not started empty", s.GetState())
 	}
 	for _, tt := range []struct {
 		name string
@@ -49,7 +49,7 @@ func TestLoneMasterStartsAgain(t *testing.T) {
 			sigterm(t, m.Process)
 			gone(t, m.Process)
 			if err := m.Stop(time.Second); err != nil {
-				t.Errorf("SIGTERM: %v", err)
+				t.Errorf("SIGTERM: got exit %v, want 0", err)
 			}
 		}},
 		{"SIGKILL", func() { m.Kill() }},
@@ -63,7 +63,7 @@ func TestLoneMasterStartsAgain(t *testing.T) {
 		t.Logf("after %s it served again after %v", tt.name, time.Since(began))
 		st := s.GetState()
 		if st.GetStartedEmpty() || st.GetObjects() != 1 || st.GetSegments() != 1 || st.GetTerm() <= term {
-			t.Errorf("it holds %v", st)
+			t.Errorf("started again after %s: got %v, want one object, one segment and a term past %d", tt.name, st, term)
 		}
 	}
 }
@@ -81,13 +81,13 @@ func TestLoneMasterStartsEmpty(t *testing.T) {
 	m = startNode(t, dir, "m", "master", "--node-id=m", "--no-writers")
 	s := m.serves()
 	if st := s.GetState(); !st.GetStartedEmpty() || st.GetObjects() != 0 || st.GetSegments() != 0 {
-		t.Errorf("it holds %v", st)
+		t.Errorf("started without its state files: got %v, want it started empty, without objects or segments", st)
 	}
 	if !slices.ContainsFunc(s.GetNotes(), func(w string) bool { return strings.Contains(w, "started empty") }) {
-		t.Errorf("its status does not say that it started empty: %q", s.GetNotes())
+		t.Errorf("notes of a node without its state files: got %q, want one that it started empty", s.GetNotes())
 	}
 	if !strings.Contains(printed(m.Process), "started empty: no node held the state") {
-		t.Error("its log does not say that it started empty")
+		t.Errorf("the log of a node without its state files: got\n%s\nwant that no node held the state", printed(m.Process))
 	}
 }
 
@@ -166,7 +166,7 @@ func freePort(t *testing.T) string {
 			return port
 		}
 		if t.Context().Err() != nil {
-			t.Fatal("no port is free")
+			t.Fatal("got no free port until the test's end, want one")
 		}
 	}
 }
@@ -177,7 +177,7 @@ func TestReadyFile(t *testing.T) {
 	m := startNode(t, t.TempDir(), "m", "master", "--advertise-address=localhost", "--node-id=n-1")
 	m.serves()
 	if m.NodeID != "n-1" || m.PID == 0 || !strings.HasPrefix(m.RPC, "localhost:") || len(m.Etcd) != 1 {
-		t.Errorf("it says %+v", m.Ready)
+		t.Errorf("the ready file: got %+v, want node n-1 at localhost, with its process id and one etcd", m.Ready)
 	}
 	conn, err := grpc.NewClient(m.RPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -186,7 +186,7 @@ func TestReadyFile(t *testing.T) {
 	defer func() { _ = conn.Close() }()
 	h, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{})
 	if err != nil || h.GetStatus() != healthpb.HealthCheckResponse_SERVING {
-		t.Errorf("health at %s: %v, %v", m.RPC, h, err)
+		t.Errorf("health at %s: got %v, error %v, want SERVING", m.RPC, h, err)
 	}
 	resp, err := http.Get("http://" + m.HTTP + "/metrics")
 	if err != nil {
@@ -194,7 +194,7 @@ func TestReadyFile(t *testing.T) {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		t.Errorf("metrics at %s: %s", m.HTTP, resp.Status)
+		t.Errorf("metrics at %s: got %s, want 200", m.HTTP, resp.Status)
 	}
 	drain(resp.Body)
 	http.DefaultClient.CloseIdleConnections()
@@ -226,7 +226,7 @@ func TestGarbageOnThePort(t *testing.T) {
 	} {
 		conn, err := net.Dial("tcp", m.RPC)
 		if err != nil {
-			t.Fatalf("%s: %v", name, err)
+			t.Fatalf("connect to send %s: got error %v, want a connection: no garbage ends the node", name, err)
 		}
 		_, _ = conn.Write(bytes) // it may be cut off in the middle
 		_ = conn.(*net.TCPConn).CloseWrite()
@@ -236,7 +236,7 @@ func TestGarbageOnThePort(t *testing.T) {
 	}
 	putOne(t, m, "k")
 	if !m.Alive() {
-		t.Error("it has ended")
+		t.Error("after garbage on the port: got the process ended, want it serving on")
 	}
 }
 
@@ -254,15 +254,15 @@ func TestOversizeMessage(t *testing.T) {
 	keys := slices.Repeat([]string{strings.Repeat("k", 4000)}, 300)
 	_, err = pb.NewObjectServiceClient(conn).BatchExistKey(t.Context(), &pb.BatchExistKeyRequest{Keys: keys})
 	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "larger than max (1200900 vs. 1048576)") {
-		t.Errorf("a client of another kind gets: %v", err)
+		t.Errorf("a message past the limit, of another client: got %v, want RESOURCE_EXHAUSTED with both sizes", err)
 	}
 	c := connect(t, client.Config{Addresses: []string{m.RPC}, MaxMessageBytes: 1 << 20})
 	_, err = c.BatchExistKey(t.Context(), keys)
 	if !errors.Is(err, errs.InvalidParams) || !strings.Contains(err.Error(), "the request has 1200900 bytes, at most 1048576 are possible; split it") {
-		t.Errorf("our client gets: %v", err)
+		t.Errorf("a message past the limit, of our client: got %v, want INVALID_PARAMS with both sizes and the advice to split it", err)
 	}
 	if _, err := c.BatchExistKey(t.Context(), keys[:100]); err != nil {
-		t.Errorf("a message within the limit: %v", err)
+		t.Errorf("a message within the limit: got error %v, want none", err)
 	}
 	putOne(t, m, "k")
 }
@@ -273,7 +273,7 @@ func TestWithoutHA(t *testing.T) {
 	m := startNode(t, t.TempDir(), "m", "master", "--enable_ha=false")
 	s := m.serves()
 	if len(m.Etcd) != 0 || len(s.GetWarnings()) != 0 || len(s.GetNotes()) != 1 || !strings.Contains(s.GetNotes()[0], "high availability is off") {
-		t.Errorf("ready %+v, status %v", m.Ready, s)
+		t.Errorf("without HA: got ready file %+v, status %v, want no etcd, no warning, and one note that HA is off", m.Ready, s)
 	}
 	putOne(t, m, "k")
 	sigterm(t, m.Process)
@@ -284,7 +284,7 @@ func TestWithoutHA(t *testing.T) {
 	for line := range strings.Lines(printed(m.Process)) {
 		var fields map[string]any
 		if err := json.Unmarshal([]byte(line), &fields); err != nil {
-			t.Errorf("a line of its log is no JSON: %q", line)
+			t.Errorf("the log: got the line %q, want JSON", line)
 		}
 	}
 }

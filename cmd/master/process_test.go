@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -129,7 +128,7 @@ func (n *node) until(what string, cond func(*pb.StatusResponse) bool) *pb.Status
 		}
 		select {
 		case <-deadline:
-			n.t.Fatalf("%s: it is not so that it %s: %v, %v", n.Name, what, s, err)
+			n.t.Fatalf("node %s after 30 s: got status %v, error %v, want that it %s", n.Name, s, err, what)
 		case <-tick.C:
 		}
 	}
@@ -157,7 +156,7 @@ func sameState(t *testing.T, primary, follower *node) {
 		t.Fatal(err)
 	}
 	if a.GetDigest() != b.GetDigest() {
-		t.Errorf("at %d the digest of %s is %s, that of %s %s", a.GetSequence(), primary.Name, a.GetDigest(), follower.Name, b.GetDigest())
+		t.Errorf("digest at sequence %d: got %s on %s, want that of %s: %s", a.GetSequence(), b.GetDigest(), follower.Name, primary.Name, a.GetDigest())
 	}
 }
 
@@ -170,7 +169,7 @@ func gone(t *testing.T, p *cluster.Process) {
 	for p.Alive() {
 		select {
 		case <-deadline:
-			t.Fatalf("%s does not end", p.Name)
+			t.Fatalf("process %s: got it running after 30 s, want it ended by itself", p.Name)
 		case <-tick.C:
 		}
 	}
@@ -197,7 +196,7 @@ func refused(t *testing.T, args ...string) string {
 	}
 	at := strings.LastIndex("\n"+text, "\nerror: ")
 	if at < 0 {
-		t.Fatalf("%v: no error is printed, but %q", args, text)
+		t.Fatalf("%v: got %q, want an error printed", args, text)
 	}
 	return strings.TrimSuffix(text[at:], "\n")
 }
@@ -246,7 +245,7 @@ func endpoints(etcd *cluster.Process) string {
 func sigterm(t *testing.T, p *cluster.Process) {
 	t.Helper()
 	if err := p.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(fmt.Errorf("SIGTERM to %s: %w", p.Name, err))
+		t.Fatalf("SIGTERM to %s: got error %v, want it sent", p.Name, err)
 	}
 }
 

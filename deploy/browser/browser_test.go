@@ -131,7 +131,7 @@ func until(t *testing.T, n *cluster.Node, path, text string) time.Time {
 		select {
 		case <-tick.C:
 		case <-end:
-			t.Fatalf("GET %s has no %q after a minute:\n%s", path, text, got)
+			t.Fatalf("GET %s after a minute: got\n%s\nwant %q in it", path, got, text)
 		}
 	}
 }
@@ -161,7 +161,7 @@ func untilCurves(t *testing.T, n *cluster.Node) {
 		select {
 		case <-tick.C:
 		case <-end:
-			t.Fatal("the standby has no curves of its primary after a minute")
+			t.Fatal("the standby's curves after a minute: got none of its primary, want some")
 		}
 	}
 }
@@ -199,11 +199,11 @@ func TestKilledPrimary(t *testing.T) {
 	shown := until(t, standby, "/console/timeline", "nobody answered before term 2")
 	page := ask(t, standby, "/console/timeline")
 	if !strings.Contains(page, "committed nothing for") && !strings.Contains(page, "leader key of") {
-		t.Errorf("the Timeline does not say why:\n%s", page)
+		t.Errorf("the Timeline after a kill: got\n%s\nwant the gap's cause", page)
 	}
 	t.Logf("after the kill: served again in %v, the gap on the Timeline in %v", served.Sub(killed), shown.Sub(killed))
 	if !curves(t, standby, killed) {
-		t.Error("the next primary's Timeline has no put with a hit rate from before the kill")
+		t.Error("the next primary's Timeline: got no put with a hit rate from before the kill, want one")
 	}
 	bound := shownWithin + max(0, served.Sub(killed)-failoverWithin)
 	if late := shown.Sub(killed); late > bound {
@@ -294,7 +294,7 @@ func (b *browser) is(what, expression string) {
 	var holds bool
 	b.run(chromedp.Evaluate(expression, &holds))
 	if !holds {
-		b.t.Errorf("%s: %s is false", what, expression)
+		b.t.Errorf("%s: got %s false, want it true", what, expression)
 	}
 }
 
@@ -358,10 +358,10 @@ func (b *browser) inspect(n *cluster.Node) {
 	defer b.mu.Unlock()
 	for host := range b.asked {
 		if !strings.HasPrefix(host, "127.0.0.1:") {
-			b.t.Errorf("the browser asked %q", host)
+			b.t.Errorf("hosts that the browser asked: got %q, want only this node's", host)
 		}
 	}
 	if len(b.trouble) > 0 {
-		b.t.Errorf("errors in the browser: %s", strings.Join(b.trouble, "\n"))
+		b.t.Errorf("errors in the browser: got %s, want none", strings.Join(b.trouble, "\n"))
 	}
 }

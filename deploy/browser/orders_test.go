@@ -78,7 +78,7 @@ func (b *browser) named(where string) {
 		case "button", "link", "textbox", "searchbox", "combobox", "checkbox", "region", "navigation":
 			used++
 			if name, _ := n.Name.Value.(string); strings.TrimSpace(name) == "" {
-				b.t.Errorf("%s: a %s has no name", where, role)
+				b.t.Errorf("%s: got a %s without a name, want one for who does not see it", where, role)
 			}
 		}
 	}

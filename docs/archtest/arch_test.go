@@ -11,7 +11,7 @@ func TestArchitecture(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(m.files) < 10 {
-		t.Fatalf("only %d files: this is not the module", len(m.files))
+		t.Fatalf("files of the module: got %d, want at least 10", len(m.files))
 	}
 	for _, r := range rules() {
 		t.Run(r.name, func(t *testing.T) {
@@ -21,11 +21,11 @@ func TestArchitecture(t *testing.T) {
 					used[f.subject] = true
 					continue
 				}
-				t.Errorf("%s", f.text)
+				t.Errorf("rule %q: got %s, want nothing that breaks it", r.name, f.text)
 			}
 			for subject := range r.allow {
 				if !used[subject] {
-					t.Errorf("the allowance for %q excuses nothing: delete it", subject)
+					t.Errorf("rule %q: got an allowance for %q that excuses nothing, want it deleted", r.name, subject)
 				}
 			}
 		})

@@ -141,7 +141,7 @@ func TestEveryRuleBites(t *testing.T) {
 		bitten[s.rule] = true
 		r, ok := byName[s.rule]
 		if !ok {
-			t.Errorf("a sample for the rule %q, which does not exist", s.rule)
+			t.Errorf("a sample: got one for the rule %q, want one for a rule that exists", s.rule)
 			continue
 		}
 		found := r.check(parse(t, s.files))
@@ -151,7 +151,7 @@ func TestEveryRuleBites(t *testing.T) {
 	}
 	for name := range byName {
 		if !bitten[name] {
-			t.Errorf("the rule %q has no sample that breaks it", name)
+			t.Errorf("rule %q: got no sample that breaks it, want one", name)
 		}
 	}
 }
@@ -163,7 +163,7 @@ func TestNoRuleBitesTheInnocent(t *testing.T) {
 	}
 	for _, r := range rules() {
 		for _, f := range r.check(m) {
-			t.Errorf("%s: %s", r.name, f.text)
+			t.Errorf("rule %q on sources that break none: got %s, want nothing", r.name, f.text)
 		}
 	}
 }

@@ -31,7 +31,7 @@ func TestDifferingSettingsAreLoggedOnce(t *testing.T) {
 	const differ, agree = "are not those of the primary", "are those of the primary again"
 	says(differ)
 	if want := `"level":"warn","node":"b","primary":"a","settings":["default_kv_lease_ttl is 2s here, 1s there"]`; !strings.Contains(b.log.String(), want) {
-		t.Errorf("the log lacks %s: %s", want, b.log)
+		t.Errorf("the log of b, whose settings differ: got %s, want %s", b.log, want)
 	}
 	shown.want("/metrics", http.StatusOK, "\nunderstudy_settings_differ 1\n")
 	b.promotable()
@@ -52,7 +52,7 @@ func TestDifferingSettingsAreLoggedOnce(t *testing.T) {
 		}
 	}
 	if strings.Contains(a.log.String(), "settings of this node") {
-		t.Errorf("the primary compares its settings with its own: %s", a.log)
+		t.Errorf("the log of the primary: got %s, want no line about settings: it has nobody to compare with", a.log)
 	}
 }
 

@@ -84,10 +84,10 @@ func TestConnectionBudget(t *testing.T) {
 	l.Close()
 	serving.Wait()
 	if !strings.Contains(log.String(), `"peer":"127.0.0.3"`) || !strings.Contains(log.String(), "ulimit -n") {
-		t.Errorf("the log does not say who was refused, and what helps: %s", log.String())
+		t.Errorf("connections were refused: got the log %s, want in it the peer 127.0.0.3 and the advice ulimit -n", log.String())
 	}
 	if !b.Empty() {
-		t.Error("after all have ended, connections are counted")
+		t.Error("all connections have ended: got some counted, want none: an ended one gives its place back")
 	}
 }
 
@@ -118,12 +118,12 @@ func TestEtcdBudget(t *testing.T) {
 		for admitted("2001:db8::bad") {
 		}
 		if !admitted("2001:db8::1") {
-			t.Error("a stranger leaves no room for a member of its network")
+			t.Error("one stranger has all that it may: got a member of its network refused, want it admitted")
 		}
 		for i := 0; admitted(fmt.Sprintf("2001:db8::2:%x", i)); i++ {
 		}
 		if !admitted("2001:db9::1") || !admitted("10.0.0.1") {
-			t.Error("one with many addresses leaves no room for a member of another network")
+			t.Error("one network has all that it may: got a member of another network refused, want it admitted")
 		}
 	}
 }
@@ -163,7 +163,7 @@ func TestConnectionsOfALoopAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !b.Empty() {
-		t.Error("after all have ended, connections are counted")
+		t.Error("all connections have ended: got some counted, want none: each gives its place back once")
 	}
 }
 

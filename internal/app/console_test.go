@@ -38,7 +38,7 @@ func TestConsoleOfAPair(t *testing.T) {
 		for _, n := range []*httpNode{primary, standby} {
 			n.becomes("/console/"+page, http.StatusOK, want)
 			if _, body := n.ask("/console/" + page); strings.Contains(body, "not whole") {
-				t.Errorf("%s is not whole: %s", page, body)
+				t.Errorf("console page %s at %s: got an answer that is not whole, want a whole one on both nodes: %s", page, n.cfg.Node.ID, body)
 			}
 		}
 	}
@@ -95,7 +95,7 @@ func TestConsoleOfALoneNode(t *testing.T) {
 	for _, page := range []string{"timeline", "cluster", "memory", "cache", "key?key=k", "settings", "journal", "leases"} {
 		n.want("/console/"+page, http.StatusOK, "and serves")
 		if _, body := n.ask("/console/" + page); strings.Contains(body, "not whole") {
-			t.Errorf("%s is not whole: %s", page, body)
+			t.Errorf("console page %s of a lone node: got an answer that is not whole, want a whole one: %s", page, body)
 		}
 	}
 }
@@ -149,7 +149,7 @@ func (n *httpNode) step(what string, calls func(), is func(step) bool) step {
 		select {
 		case <-poll.C:
 		case <-end:
-			n.t.Fatalf("the Timeline has no step with %s: %+v", what, steps)
+			n.t.Fatalf("the Timeline after 20 s: got the steps %+v, want one with %s", steps, what)
 		}
 	}
 }

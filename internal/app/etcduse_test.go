@@ -84,7 +84,7 @@ func TestAbsences(t *testing.T) {
 	look(miss, nil, "x")
 	a.look(nil, now) // somebody else looks from now on
 	if len(a.away()) > 0 {
-		t.Errorf("%v are away of none", a.away())
+		t.Errorf("another node looks at the members: got %v away, want none: absences count only while this one looks", a.away())
 	}
 	says("x is gone: no route\n")
 }

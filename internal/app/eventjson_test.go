@@ -130,7 +130,7 @@ func TestEventsAreDocumented(t *testing.T) {
 	}
 	_, section, ok := strings.Cut(string(text), head)
 	if !ok {
-		t.Fatalf("%s has no section %q", file, strings.TrimSpace(head))
+		t.Fatalf("%s: got no section %q, want one that lists the events", file, strings.TrimSpace(head))
 	}
 	section, _, _ = strings.Cut(section, "\n## ")
 	documented, known := map[string]string{}, map[string]bool{}
@@ -157,7 +157,7 @@ func TestEventsAreDocumented(t *testing.T) {
 	}
 	for kind := range documented {
 		if !known[kind] {
-			t.Errorf("%s lists %s, which is no type of event", file, kind)
+			t.Errorf("%s: got an event %s listed, want only types of events that the journal has", file, kind)
 		}
 	}
 }

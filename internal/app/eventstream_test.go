@@ -64,7 +64,7 @@ func TestStreamsBehindTakeTurns(t *testing.T) {
 	}
 	select {
 	case err := <-came:
-		t.Errorf("a stream that is behind does not wait for its host's turn: it got an event, or %v", err)
+		t.Errorf("a stream that is behind, while another has its host's turn: got an event or error %v, want that it waits", err)
 		came <- err
 	default:
 	}
@@ -76,7 +76,7 @@ func TestStreamsBehindTakeTurns(t *testing.T) {
 		t.Errorf("in its turn: got %v, want all events", err)
 	}
 	if end, err = a.scans.CatchUp(host); err != nil {
-		t.Fatalf("it kept its turn: %v", err)
+		t.Fatalf("the host's turn after the stream that was behind has ended: got error %v, want the turn given back", err)
 	}
 	end()
 }

@@ -29,9 +29,9 @@ func TestFollowersLogWhoServes(t *testing.T) {
 	}
 	says(`"primary":"b","address":"` + b.RPCAddress() + `","term":2,"why":"a handed over"`)
 	if n := strings.Count(c.log.String(), "another node serves"); n != 2 {
-		t.Errorf("%d lines about 2 primaries: %s", n, c.log)
+		t.Errorf("a follower saw two primaries: got %d lines about them, want 2, one each: %s", n, c.log)
 	}
 	if strings.Contains(b.log.String(), `"primary":"b"`) {
-		t.Errorf("the primary follows itself: %s", b.log)
+		t.Errorf("the log of b, the primary: got a line that it follows itself, want none: %s", b.log)
 	}
 }

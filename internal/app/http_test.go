@@ -100,7 +100,7 @@ func (n *httpNode) want(path string, code int, parts ...string) {
 	}
 	for _, part := range parts {
 		if !strings.Contains(got, part) {
-			n.t.Errorf("GET %s: no %q in %s", path, part, got)
+			n.t.Errorf("GET %s: got %s, want %q in it", path, got, part)
 		}
 	}
 }
@@ -200,7 +200,7 @@ func TestHTTPOfALoneNode(t *testing.T) {
 	_, body := n.ask("/metrics")
 	for _, absent := range []string{"understudy_lag_entries", "understudy_etcd_db_bytes"} {
 		if strings.Contains(body, absent) {
-			t.Errorf("%s is shown without a journal", absent)
+			t.Errorf("/metrics of a lone node: got %s, want none: it has no journal", absent)
 		}
 	}
 }
@@ -295,7 +295,7 @@ func TestMetadataOfAnExpiredClient(t *testing.T) {
 		select {
 		case <-poll.C:
 		case <-end:
-			t.Fatal("the metadata of an expired client stays")
+			t.Fatal("the metadata of an expired client after 20 s: got it, want it removed")
 		}
 	}
 	n.want("/get_all_segments", http.StatusOK)

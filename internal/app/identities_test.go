@@ -176,7 +176,7 @@ func TestConnectionsOfOneIdentity(t *testing.T) {
 			}
 			stop()
 			if !b.identities.Empty() {
-				t.Error("after all have ended, connections of an identity are counted")
+				t.Error("all connections have ended: got some of an identity counted, want none")
 			}
 		})
 	}

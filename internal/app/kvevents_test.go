@@ -109,7 +109,7 @@ func TestKVEventsOverAHandover(t *testing.T) {
 	put(t, cl, "k3")
 	next := subscribe(b, s.after)
 	if got := next.read("k3"); !slices.Equal(got, []string{"STORED k2", "REMOVED k1", "STORED k3"}) {
-		t.Errorf("from the next primary, where the last one was left: got %q", got)
+		t.Errorf("from the next primary: got %q, want k2 stored, k1 removed, k3 stored: all since the last one read", got)
 	}
 	for {
 		if _, err := s.stream.Recv(); err != nil {
@@ -278,7 +278,7 @@ func newRouter(t *testing.T, nodes ...*member) *router {
 			}
 			payload, _, err := msgp.ReadIntfBytes(msg.Frames[2])
 			if err != nil {
-				t.Errorf("the payload %q: %v", msg.Frames[2], err)
+				t.Errorf("the payload %q: got error %v, want MessagePack", msg.Frames[2], err)
 				return
 			}
 			for _, e := range payload.([]any)[1].([]any) {

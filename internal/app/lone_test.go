@@ -93,6 +93,6 @@ func TestQuarantineEndsWithoutHA(t *testing.T) {
 	}
 	m.until("the end of quarantine", func(s *pb.StatusResponse) bool { return s.GetState().GetQuarantinedBytes() == 0 })
 	if _, err := c.PutStart(t.Context(), client.PutItem{Key: "l", Size: most}, client.PutConfig{}); err != nil {
-		t.Errorf("a put when the reader's time is over: %v", err)
+		t.Errorf("a put when quarantine has ended: got error %v, want the memory given out again", err)
 	}
 }

@@ -73,7 +73,7 @@ func (m *member) showsMembers(names ...string) {
 			leaders++
 		}
 		if i >= len(names) || e.Name != names[i] || e.Fault != "" || e.Size == 0 || e.Quota == 0 || e.Took == 0 || e.ByNode == (e.Name == m.cfg.Node.ID) {
-			m.t.Errorf("the console shows the member %+v", e)
+			m.t.Errorf("the console's member %d: got %+v, want one of %v, with size, quota and latency, asked by a node if not its own", i, e, names)
 		}
 	}
 	if len(list) != len(names) || leaders != 1 {
@@ -89,10 +89,10 @@ func TestNodesThatWaitToJoin(t *testing.T) {
 		why = fmt.Errorf("AddMember: UNAVAILABLE_IN_CURRENT_MODE: %s: b: %s; c: %s", waitsToJoin, refusalOf(why), refusalOf(why))
 	}
 	if got := why.Error(); len(got) > 400 || !strings.Contains(got, "too; c: AddMember") {
-		t.Errorf("got %d bytes: %.1000s", len(got), got)
+		t.Errorf("after 100 rounds: got a refusal of %d bytes, want at most 400, with each node quoted once: %.1000s", len(got), got)
 	}
 	if got := refusalOf(errors.New(strings.Repeat("ü", 400))); len(got) > longestRefusal+3 || !strings.HasSuffix(got, "ü...") {
-		t.Errorf("got %d bytes: %s", len(got), got)
+		t.Errorf("a long refusal: got %d bytes, want at most %d, cut between letters: %s", len(got), longestRefusal+3, got)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestThreeMachines(t *testing.T) {
 	c.promotable()
 	s := a.voters(3)
 	if w := strings.Join(s.GetWarnings(), "\n"); strings.Contains(w, "loss") {
-		t.Errorf("three members that vote: warned of %q", w)
+		t.Errorf("three members that vote: got the warning %q, want none: one may be lost", w)
 	}
 	b.showsMembers("a", "b", "c")
 	w := writer(t, client.Config{Addresses: []string{a.RPCAddress(), b.RPCAddress(), c.RPCAddress()}})
@@ -165,7 +165,7 @@ func TestThreeMachines(t *testing.T) {
 	returned = run(t, again) // with its directory: nobody is asked
 	returned.promotable()
 	if text := returned.log.String(); strings.Contains(text, "this node joins etcd") {
-		t.Errorf("a member with its data joins again:\n%s", text)
+		t.Errorf("a member with its data starts: got that it joins etcd anew, want that it goes on as the member it is:\n%s", text)
 	}
 }
 
@@ -204,7 +204,7 @@ func (m *member) says(text string) {
 	for !strings.Contains(m.log.String(), text) {
 		select {
 		case <-deadline:
-			m.t.Fatalf("%s did not say %q:\n%s", m.cfg.Node.ID, text, m.log)
+			m.t.Fatalf("the log of %s after a minute: got %s, want %q in it", m.cfg.Node.ID, m.log, text)
 		case <-tick.C:
 		}
 	}
@@ -326,7 +326,7 @@ func TestJoiningIsGuarded(t *testing.T) {
 		t.Errorf("members are %v, want https", list)
 	}
 	if strings.Contains(a.log.String(), strings.Repeat("s", 32)) {
-		t.Error("the join token is in the log")
+		t.Error("the log of a node with a join token: got the token in it, want no secret")
 	}
 }
 

@@ -30,7 +30,7 @@ func TestNobodyFoundsBesideMembersThatAreAway(t *testing.T) {
 		n.waits(waitsToJoin + ": " + a.RPCAddress())
 		n.end()
 		if etcdserver.HasData(filepath.Join(n.cfg.Node.DataDir, "etcd")) {
-			t.Errorf("%s: the node has founded an etcd", name)
+			t.Errorf("%s, all members away: got an etcd founded, want that the node waits to join", name)
 		}
 	}
 	second.Role, second.HA.ClusterInit, second.HA.Join = config.Primary, true, nil
@@ -39,7 +39,7 @@ func TestNobodyFoundsBesideMembersThatAreAway(t *testing.T) {
 		n.waits("more than half of them must run")
 		n.end()
 		if strings.Contains(n.log.String(), waitsToJoin) {
-			t.Errorf("%s, with its data and --cluster-init, asks whether it may join", name)
+			t.Errorf("%s, with its data and --cluster-init: got that it asks to join, want that it waits for the other members", name)
 		}
 	}
 }

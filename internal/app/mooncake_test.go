@@ -30,7 +30,7 @@ func call(t *testing.T, address, generation string) caller {
 	t.Helper()
 	g, ok := mooncake.NewGeneration(generation)
 	if !ok {
-		t.Fatalf("no generation %s", generation)
+		t.Fatalf("got no generation %s of Mooncake's protocol, want one", generation)
 	}
 	c, err := mooncakeclient.Dial(t.Context(), address, g)
 	if err != nil {
@@ -82,7 +82,7 @@ func TestStorageConfigByBothProtocols(t *testing.T) {
 			head := call(t, a.RPCAddress(), "head")
 			var m mooncake.Result[mooncake.StorageConfig]
 			if _, err := mooncakeclient.Do(t.Context(), head.Conn, head.Generation.GetStorageConfig, &mooncake.Args{}, &m); err != nil || m.Failure != 0 {
-				t.Fatalf("by Mooncake's protocol: got %v, %d", err, m.Failure)
+				t.Fatalf("storage settings by Mooncake's protocol: got failure %d, error %v, want them", m.Failure, err)
 			}
 			got, err := writer(t, client.Config{Addresses: []string{a.RPCAddress()}}).GetStorageConfig(t.Context())
 			if want := (client.StorageConfig{Fsdir: m.Value.Fsdir, EnableDiskEviction: m.Value.DiskEviction, QuotaBytes: m.Value.QuotaBytes}); got != want || err != nil {
@@ -120,7 +120,7 @@ func mooncakeClients(t *testing.T, generation, other string) {
 			return "", 0
 		}
 		if resp.Kvs[0].Lease == 0 {
-			t.Error("the view outlives its node")
+			t.Error("the view of the master in etcd: got no lease, want one: it must not outlive its node")
 		}
 		return string(resp.Kvs[0].Value), resp.Kvs[0].ModRevision
 	}
@@ -165,14 +165,14 @@ func mooncakeClients(t *testing.T, generation, other string) {
 	}
 	closed := call(t, c.RPCAddress(), generation)
 	if _, err := closed.exists("from gRPC"); err == nil {
-		t.Error("a standby answered")
+		t.Error("a standby that does not relay, asked whether a key exists: got an answer, want an error")
 	}
 
 	relayed := call(t, b.RPCAddress(), generation)
 	a.knows(2)
 	a.end()
 	if _, err := direct.exists("from gRPC"); err == nil {
-		t.Error("who handed over answered")
+		t.Error("the node that handed over, asked whether a key exists: got an answer, want an error")
 	}
 	if found, err := relayed.exists("from mooncake"); !found || err != nil {
 		t.Errorf("relayed after a handover: %v, %v; want true", found, err)

@@ -141,7 +141,7 @@ func TestNodesThatAreAway(t *testing.T) {
 		}
 	}
 	if strings.Contains(b.log.String(), "a node is away") {
-		t.Errorf("a standby logs that a node is away:\n%s", b.log)
+		t.Errorf("the log of a standby: got that a node is away, want only the primary to say it:\n%s", b.log)
 	}
 }
 
@@ -194,7 +194,7 @@ func TestEvents(t *testing.T) {
 		got := tail(t, n)
 		for _, w := range want {
 			if !slices.ContainsFunc(got, func(e string) bool { return strings.HasPrefix(e, w) }) {
-				t.Errorf("%s shows no %q:\n%s", n.cfg.Node.ID, w, strings.Join(got, "\n"))
+				t.Errorf("the journal's tail at %s: got\n%s\nwant an event that begins with %q", n.cfg.Node.ID, strings.Join(got, "\n"), w)
 			}
 		}
 	}

@@ -35,7 +35,7 @@ func TestPolicyFiles(t *testing.T) {
 		}
 	}
 	if _, err := initialQuotas(config.Tenants{Enabled: true, Connector: config.QuotasInFile, ConnectorURI: "/none/such"}); err == nil {
-		t.Error("a policy file that is not there is no error")
+		t.Error("a policy file that does not exist: got no error, want one")
 	}
 	for _, off := range []config.Tenants{{Connector: config.QuotasInFile, ConnectorURI: "/none"}, {Enabled: true, Connector: config.QuotasInEtcd, ConnectorURI: "a:1"}} {
 		if list, err := initialQuotas(off); list != nil || err != nil {

@@ -26,7 +26,7 @@ func (m *member) line(text string) (found string) {
 		}
 		select {
 		case <-deadline:
-			m.t.Fatalf("%s: its log does not say %q:\n%s", m.cfg.Node.ID, text, m.log)
+			m.t.Fatalf("the log of %s after 30 s: got %s, want %q in it", m.cfg.Node.ID, m.log, text)
 		case <-tick.C:
 		}
 	}
@@ -96,7 +96,7 @@ func TestUnfitCertificateIsNotTaken(t *testing.T) {
 		}
 		defer resp.Body.Close()
 		if body, err := io.ReadAll(resp.Body); err != nil || !strings.Contains(string(body), want) {
-			t.Errorf("the metrics do not have %s: %v", want, err)
+			t.Errorf("the metrics: got error %v, want %s in them", err, want)
 		}
 	}
 	fresh := issue(t, ours, "fresh", certs.Subject{Name: "fresh", Role: "node", Hosts: []string{"127.0.0.1"}, Until: 2 * time.Hour})
@@ -117,7 +117,7 @@ func TestUnfitCertificateIsNotTaken(t *testing.T) {
 		}
 	}
 	if err := askOver(t, a.RPCAddress(), caller); err != nil {
-		t.Errorf("with the new certificate: %v", err)
+		t.Errorf("a call with the new certificate: got error %v, want an answer", err)
 	}
 }
 

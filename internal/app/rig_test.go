@@ -94,7 +94,7 @@ func (m *member) end() {
 			m.t.Errorf("node %s ended: got %v, want no error", m.cfg.Node.ID, err)
 		}
 	case <-time.After(time.Minute):
-		m.t.Errorf("node %s does not end", m.cfg.Node.ID)
+		m.t.Errorf("node %s: got no end within a minute of the stop, want one", m.cfg.Node.ID)
 	}
 }
 
@@ -111,7 +111,7 @@ func (m *member) until(what string, cond func(*pb.StatusResponse) bool) *pb.Stat
 		}
 		select {
 		case <-deadline:
-			m.t.Fatalf("%s: it is not so that it %s: %v, %v\n%s", m.cfg.Node.ID, what, s, err, m.log)
+			m.t.Fatalf("node %s after a minute: got status %v, error %v, want that it %s\n%s", m.cfg.Node.ID, s, err, what, m.log)
 		case <-tick.C:
 		}
 	}

@@ -113,7 +113,7 @@ func TestRoles(t *testing.T) {
 		`"order":"RemoveAll"`, `"identity":"ci"`, `"role":"operator"`, `"identity":"host","role":"client","result":"ILLEGAL_CLIENT"`,
 	} {
 		if !strings.Contains(a.log.String(), line) {
-			t.Errorf("the log lacks %s:\n%s", line, a.log)
+			t.Errorf("the audit of orders and refusals: got %s, want %s in it", a.log, line)
 		}
 	}
 
@@ -131,7 +131,7 @@ func TestRoles(t *testing.T) {
 		}
 		within, cancel := context.WithTimeout(ctx, 10*time.Second)
 		if _, err = conn.Get(within, "x"); (err == nil) != test.taken {
-			t.Errorf("%s asks the embedded etcd: got %v, taken is to be %v", name, err, test.taken)
+			t.Errorf("%s asks the embedded etcd: got error %v, want it answered: %v", name, err, test.taken)
 		}
 		cancel()
 		_ = conn.Close()
@@ -199,20 +199,20 @@ func TestMooncakeNoOrders(t *testing.T) {
 		m := overMooncake(t, a)
 		put(t, m, "k")
 		if _, err := m.RemoveAll(t.Context(), client.Removal{Force: true}); (err != nil) != off {
-			t.Errorf("refused: %v; RemoveAll got %v", off, err)
+			t.Errorf("--mooncake-no-orders %v: RemoveAll got error %v, want it refused: %v", off, err, off)
 		}
 		want := `"message":"an order was given"`
 		if off {
 			want = `"message":"a call was refused: --mooncake-no-orders"`
 		}
 		if log := a.log.String(); !strings.Contains(log, `"order":"RemoveAll"`) || !strings.Contains(log, want) {
-			t.Errorf("refused: %v; the log has no order RemoveAll with %s", off, want)
+			t.Errorf("--mooncake-no-orders %v: got the log %s, want in it the order RemoveAll and %s", off, log, want)
 		}
 		lender := as(t, a, client.Config{Transport: transport(t)})
 		segment := mount(t, lender)
 		err := m.UnmountSegment(t.Context(), segment)
 		if (errs.KindOf(err) == errs.IllegalClient) != off || !off && err != nil {
-			t.Errorf("refused: %v; the unmount of another's segment got %v", off, err)
+			t.Errorf("--mooncake-no-orders %v: unmount of another's segment got %v, want ILLEGAL_CLIENT: %v", off, err, off)
 		}
 		line, owner := logged(a, `"order":"UnmountSegment"`, segment.String()), `"owner":"`+lender.ID().String()+`"`
 		if line == "" || strings.Contains(line, owner) == off {
@@ -222,7 +222,7 @@ func TestMooncakeNoOrders(t *testing.T) {
 			t.Errorf("refused: %v; the log has %q, want one part, the audit", off, line)
 		}
 		if err := lender.UnmountSegment(t.Context(), segment); err != nil {
-			t.Errorf("refused: %v; the unmount of its own segment got %v", off, err)
+			t.Errorf("--mooncake-no-orders %v: unmount of the lender's own segment got error %v, want it done", off, err)
 		}
 		if n := a.serves().GetState().GetSegments(); n != 1 {
 			t.Errorf("refused: %v; %d segments are left, want that of the first client", off, n)

@@ -262,13 +262,13 @@ func TestTakeoverThatIsBlocked(t *testing.T) {
 	run(t, settings(config.Primary, "a", cluster.Endpoints())).serves()
 	b := run(t, settings(config.Standby, "b", cluster.Endpoints()))
 	if s := b.promotable(); s.GetTakeoverBlockedReason() != "" {
-		t.Errorf("nothing is wrong, and it says %q", s.GetTakeoverBlockedReason())
+		t.Errorf("a healthy standby: got a takeover blocked because %q, want no reason", s.GetTakeoverBlockedReason())
 	}
 	blocked := func(why string) {
 		t.Helper()
 		s := b.until("is blocked", func(s *pb.StatusResponse) bool { return strings.Contains(s.GetTakeoverBlockedReason(), why) })
 		if !s.GetNode().GetPromotable() {
-			t.Errorf("%s, and it is not promotable: %v", why, s)
+			t.Errorf("a standby blocked by %q: got status %v, want it promotable: it holds what it needs", why, s)
 		}
 	}
 	if _, err := b.admin.PauseTakeover(t.Context(), &pb.PauseTakeoverRequest{ForMs: 60_000}); err != nil {

@@ -207,7 +207,7 @@ func TestMountsUnderAnothersIDAreLogged(t *testing.T) {
 	}
 	line := logged(a, "a mount took memory of others", `"part":"audit"`, `"peer":"127.0.0.2"`, `"client":"`+victim+`"`, `"owner":"`+victim+`"`, `"owner_peer":"127.0.0.1"`)
 	if line == "" {
-		t.Error("the log has no line of the mount under another's id")
+		t.Error("a mount under another's id: got no line in the log, want one with both peers in the audit")
 	}
 }
 

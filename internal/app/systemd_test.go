@@ -63,7 +63,7 @@ func (s *systemd) hears(lines ...string) {
 				return
 			}
 		case <-deadline:
-			s.t.Fatalf("heard nothing with %q", lines)
+			s.t.Fatalf("messages to systemd in 30 s: got none with all of %q, want one", lines)
 		}
 	}
 }

@@ -163,6 +163,6 @@ func TestTenantsSurviveATakeover(t *testing.T) {
 		t.Errorf("a put without a quota: got %d, want %d", got, errs.TenantNotRegistered.Number())
 	}
 	if got := b.quotas(http.MethodPut, "?tenant_id=green", fmt.Sprintf(`{"requested_quota_bytes":%d}`, 7)); !strings.Contains(got, `"requested_quota_bytes":7`) {
-		t.Errorf("a quota set at the new primary: got %s", got)
+		t.Errorf("a quota set at the new primary: got %s, want a quota of 7 bytes", got)
 	}
 }

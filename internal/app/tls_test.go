@@ -136,7 +136,7 @@ func TestTLSEverywhere(t *testing.T) {
 		t.Errorf("gRPC without TLS: got %v, want Unavailable", err)
 	}
 	if speaksMooncake(t, a.RPCAddress()) {
-		t.Error("the RPC port speaks Mooncake's protocol, which has no TLS, to everybody")
+		t.Error("Mooncake's protocol on the RPC port, with TLS required: got an answer, want none: it has no TLS")
 	}
 
 	web := &http.Client{Transport: &http.Transport{TLSClientConfig: tlsOf(t, certs.Files{CA: ours.File()}), DisableKeepAlives: true}}
@@ -154,7 +154,7 @@ func TestTLSEverywhere(t *testing.T) {
 	put(t, w, "k")
 	term := a.serves().GetHeader().GetTerm()
 	if _, err := a.admin.Handover(t.Context(), &pb.HandoverRequest{Term: term}); err != nil {
-		t.Fatalf("handover: %v\n%s%s", err, a.log, b.log)
+		t.Fatalf("handover over TLS: got error %v, want none\n%s%s", err, a.log, b.log)
 	}
 	b.serves()
 	put(t, w, "k2")
@@ -168,7 +168,7 @@ func TestTLSEverywhere(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if _, err := plain.Get(ctx, "x"); err == nil {
-		t.Error("the embedded etcd answers without TLS")
+		t.Error("the embedded etcd asked without TLS: got an answer, want an error")
 	}
 }
 
@@ -178,7 +178,7 @@ func (m *member) etcdEndpoint(t *testing.T) string {
 	for _, e := range m.node.(*clusterNode).etcd.members {
 		return strings.TrimPrefix(e, "https://")
 	}
-	t.Fatal("no embedded etcd")
+	t.Fatal("got a node without an embedded etcd, want one with it")
 	return ""
 }
 
@@ -215,7 +215,7 @@ func TestCertificateReplacedWhileRunning(t *testing.T) {
 		err := works()
 		for deadline := time.Now().Add(20 * time.Second); err != nil; err = works() {
 			if time.Now().After(deadline) {
-				t.Fatalf("%s: the new certificate is not in use: %v\n%s%s", what, err, a.log, b.log)
+				t.Fatalf("%s, 20 s after the files changed: got error %v, want the new certificate in use\n%s%s", what, err, a.log, b.log)
 			}
 		}
 	}
@@ -248,7 +248,7 @@ func TestTLSNotRequired(t *testing.T) {
 			t.Errorf("%s: gRPC without TLS: got %v, want an answer", generation, err)
 		}
 		if got := speaksMooncake(t, a.RPCAddress()); got != (generation == "head") {
-			t.Errorf("%s: answers Mooncake's protocol: %v", generation, got)
+			t.Errorf("generation %s, TLS not required: Mooncake's protocol got answered: %v, want %v", generation, got, generation == "head")
 		}
 		if got := fetch(t, http.DefaultClient, "http://"+a.cfg.Node.HTTPAddress+"/health"); !strings.Contains(got, "200 OK") {
 			t.Errorf("%s: HTTP without TLS: got %s, want 200", generation, got)

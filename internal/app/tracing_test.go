@@ -96,7 +96,7 @@ func (r *receiver) span(t *testing.T, what string, is func(*otlp.Span) bool) *ot
 		select {
 		case <-changed:
 		case <-deadline:
-			t.Fatalf("no span of %s; there are %v", what, r.spans)
+			t.Fatalf("spans after 20 s: got %v, want one of %s", r.spans, what)
 		}
 	}
 }
@@ -197,7 +197,7 @@ func (m *member) exemplars(t *testing.T, trace string, histograms ...string) {
 	}
 	for _, h := range histograms {
 		if !named[h] {
-			t.Errorf("no bucket of %s has an exemplar of trace %s; these have: %v", h, trace, named)
+			t.Errorf("exemplars of trace %s: got them in %v, want one in %s", trace, named, h)
 		}
 	}
 }
@@ -240,10 +240,10 @@ func TestCollectorAway(t *testing.T) {
 		cl.Close()
 		a.end()
 		if took := time.Since(began); took > 8*time.Second { // the exporter would try for 10 s
-			t.Errorf("with %s, the node ended after %v", endpoint, took)
+			t.Errorf("collector %s: got the node's end after %v, want at most 8s: it waits for no collector", endpoint, took)
 		}
 		if !strings.Contains(a.log.String(), "spans were dropped") {
-			t.Errorf("with %s, the log says nothing of dropped spans:\n%s", endpoint, a.log)
+			t.Errorf("collector %s: got the log\n%s\nwant in it that spans were dropped", endpoint, a.log)
 		}
 	}
 }

@@ -173,7 +173,7 @@ func TestViewerGivesNoOrder(t *testing.T) {
 				continue
 			}
 			if code, body := viewer.web(http.MethodPost, method, ""); (code == http.StatusForbidden) != want {
-				t.Errorf("%s as JSON: got %d %s, refused is to be %v", method, code, body, want)
+				t.Errorf("%s as JSON by a viewer: got %d %s, want it refused: %v", method, code, body, want)
 			}
 		}
 		for _, m := range service.Streams {
@@ -185,10 +185,10 @@ func TestViewerGivesNoOrder(t *testing.T) {
 	}
 	after := viewer.node.serves()
 	if after.GetHeader().GetTerm() != before.GetHeader().GetTerm() || after.GetTakeoverBlockedReason() != "" {
-		t.Errorf("a viewer changed something: got %v, was %v", after, before)
+		t.Errorf("status after all calls of a viewer: got %v, want the term and takeovers as before: %v", after, before)
 	}
 	if line := `"identity":"board","role":"viewer","result":"ILLEGAL_CLIENT"`; !strings.Contains(viewer.node.log.String(), line) {
-		t.Errorf("the log lacks %s", line)
+		t.Errorf("calls of a viewer were refused: got the log %s, want %s in it", viewer.node.log, line)
 	}
 }
 

@@ -43,7 +43,7 @@ func TestWaitingClosesOtherConnections(t *testing.T) {
 	end()
 	dial()
 	if c, err := ports[1].Accept(); err != nil {
-		t.Errorf("the server that comes after: %v", err)
+		t.Errorf("the server that comes after, at its port: got error %v, want a connection", err)
 	} else {
 		_ = c.Close()
 	}
@@ -95,7 +95,7 @@ func TestWaitingSaysNoMoreThanAllowed(t *testing.T) {
 			}
 			defer c.Close()
 			if err := <-accepted; err != nil {
-				t.Errorf("the server that comes after: %v", err)
+				t.Errorf("the server that comes after, at its port: got error %v, want a connection", err)
 			}
 		})
 	}

@@ -62,7 +62,7 @@ func TestWitness(t *testing.T) {
 		return slices.ContainsFunc(s.GetJournal().GetEtcdMembers(), func(m *pb.EtcdMember) bool { return m.GetWitness().GetEtcdBytes() > 0 })
 	})
 	if w := strings.Join(s.GetWarnings(), "\n"); strings.Contains(w, "loss") {
-		t.Errorf("two nodes and a witness: warned of %q", w)
+		t.Errorf("two nodes and a witness: got the warning %q, want none: one may be lost", w)
 	}
 	if len(s.GetNodes()) != 2 {
 		t.Errorf("nodes that could hold a state: got %v, want a and b", s.GetNodes())
@@ -74,7 +74,7 @@ func TestWitness(t *testing.T) {
 	w.get("/metrics", `understudy_role{role="witness"} 1`)
 	w.get("/metrics", "understudy_etcd_db_bytes ")
 	if w.rpcListener != nil {
-		t.Error("a witness listens for calls over gRPC")
+		t.Error("a witness: got a port for gRPC, want none: it serves no metadata")
 	}
 	w.writesOnlyItsKey(a)
 
@@ -116,7 +116,7 @@ func (m *member) writesOnlyItsKey(node *member) {
 	own := journal.NewLayout(m.cfg.HA.EtcdPrefix, m.cfg.HA.ClusterID).Witness("w")
 	for _, kv := range resp.Kvs {
 		if key := string(kv.Key); key != own && (strings.HasSuffix(key, "/w") || strings.Contains(string(kv.Value), m.cfg.Node.HTTPAddress)) {
-			m.t.Errorf("the witness has the key %s: %q", key, kv.Value)
+			m.t.Errorf("keys of the witness in etcd: got %s = %q, want only %s", key, kv.Value, own)
 		}
 	}
 }
@@ -128,7 +128,7 @@ func (m *member) showsMembersAndWitness(names ...string) {
 	list := m.etcdMembers()(m.t.Context())
 	for i, e := range list {
 		if i >= len(names) || e.Name != names[i] || e.Fault != "" || e.Size == 0 || e.Quota == 0 || e.Witness != (i == len(names)-1) {
-			m.t.Errorf("the console shows the member %+v", e)
+			m.t.Errorf("the console's member %d: got %+v, want one of %v, with size and quota, and only the last a witness", i, e, names)
 		}
 	}
 	if len(list) != len(names) {

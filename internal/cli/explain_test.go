@@ -27,7 +27,7 @@ func TestAdviceIsGivenOnce(t *testing.T) {
 	} {
 		got := strings.Count(explain(errs.New(errs.Unavailable, "Op", "%s", text), "get"), "what to do: masterctl status shows")
 		if (got == 1) != advised || got > 1 {
-			t.Errorf("%q: the general advice stands there %d times", text, got)
+			t.Errorf("%q: got the general advice %d times, want it: %v, and once at most", text, got, advised)
 		}
 	}
 }

@@ -22,7 +22,7 @@ func TestYAML(t *testing.T) {
 		}
 		var read, want any
 		if err := yaml.Unmarshal(out.Bytes(), &read); err != nil {
-			t.Fatalf("%v in\n%s", err, out.String())
+			t.Fatalf("YAML written from %s: got error %v, want it to parse:\n%s", text, err, out.String())
 		}
 		again, err := json.Marshal(read)
 		if err != nil {
@@ -30,7 +30,7 @@ func TestYAML(t *testing.T) {
 		}
 		var got any
 		if json.Unmarshal(again, &got) != nil || json.Unmarshal([]byte(text), &want) != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("%s became\n%s", text, out.String())
+			t.Errorf("YAML written: got\n%s\nwant the same data as the JSON %s", out.String(), text)
 		}
 	}
 }

@@ -91,7 +91,7 @@ func TestResolveLeavesTheReceiverAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if cfg.YAML() != before {
-		t.Error("the receiver changed")
+		t.Errorf("the receiver after Resolve: got\n%s\nwant it unchanged:\n%s", cfg.YAML(), before)
 	}
 	if !strings.Contains(resolved.YAML(), "derived from the listen address") || !strings.Contains(resolved.YAML(), "derived from the advertise address") {
 		t.Errorf("got this, want the origins of both derived values:\n%s", resolved.YAML())
@@ -114,14 +114,14 @@ func TestResolveNeedsPorts(t *testing.T) {
 func TestHA(t *testing.T) {
 	c := Default(Primary)
 	if !c.HA.Embedded() {
-		t.Error("no embedded etcd by default")
+		t.Error("by default: got no embedded etcd, want one")
 	}
 	if c.HA.EtcdEndpoints = []string{"a:1"}; c.HA.Embedded() {
-		t.Error("embedded etcd beside an external one")
+		t.Error("with etcd endpoints: got an embedded etcd, want none beside an external one")
 	}
 	c.HA.EtcdEndpoints, c.HA.Enabled = nil, false
 	if c.HA.Embedded() {
-		t.Error("embedded etcd without HA")
+		t.Error("without HA: got an embedded etcd, want none")
 	}
 }
 
@@ -133,11 +133,11 @@ func TestYAMLLoadsAgain(t *testing.T) {
 	}, "UNDERSTUDY_CLUSTER_ID=x")
 	for _, want := range []string{`"7"  `, "# flag --rpc_port", "# environment variable UNDERSTUDY_CLUSTER_ID", "# default"} {
 		if !strings.Contains(first.YAML(), want) {
-			t.Errorf("no %s in\n%s", want, first.YAML())
+			t.Errorf("the configuration as YAML: got\n%s\nwant %s in it", first.YAML(), want)
 		}
 	}
 	if strings.Contains(first.YAML(), "node-id") {
-		t.Errorf("an empty setting is there:\n%s", first.YAML())
+		t.Errorf("the configuration as YAML: got\n%s\nwant no line of node-id, which is empty", first.YAML())
 	}
 	second, _ := mustLoad(t, inFile(t, "a.yaml", first.YAML()))
 	first.origins, second.origins = nil, nil
@@ -150,7 +150,7 @@ func TestSettingsAreDescribed(t *testing.T) {
 	for _, section := range Sections() {
 		for _, s := range section.Settings {
 			if section.Title == "" || s.Usage == "" || s.From == "" || s.Allowed == "" || s.Kind == "" {
-				t.Errorf("%s lacks a title, a meaning, a source, what it must be or a kind: %+v", s.name(), s)
+				t.Errorf("setting %s in section %q: got %+v, want a title, a meaning, a source, allowed values and a kind", s.name(), section.Title, s)
 			}
 		}
 	}
@@ -161,7 +161,7 @@ func TestNamesAreUnique(t *testing.T) {
 	seen := map[string]bool{configPath: true}
 	add := func(name string) {
 		if seen[key(name)] {
-			t.Errorf("%s is there twice", name)
+			t.Errorf("names of settings: got %s twice, want it once, whether with - or _", name)
 		}
 		seen[key(name)] = true
 	}
@@ -169,7 +169,7 @@ func TestNamesAreUnique(t *testing.T) {
 		for _, name := range strings.Fields(s.Names) {
 			add(name)
 			if name != key(name) && name != s.name() {
-				t.Errorf("alias %s has a dash", name)
+				t.Errorf("an alias of %s: got %s, want underscores, as in Mooncake's names", s.name(), name)
 			}
 		}
 	}
@@ -255,11 +255,11 @@ func TestHelpShowsSettingsAndHidesUnusedNames(t *testing.T) {
 	help := command(nil).Flags().FlagUsages()
 	for _, want := range []string{"--rpc_port port", "(default 50051)", "--advertise-address string", "--start-empty ", "--log-format auto|json|console", "--config_path file"} {
 		if !strings.Contains(help, want) {
-			t.Errorf("no %q in\n%s", want, help)
+			t.Errorf("help: got\n%s\nwant %q in it", help, want)
 		}
 	}
 	if strings.Contains(help, "rpc_thread_num") {
-		t.Error("help shows a name that is not used")
+		t.Errorf("help: got\n%s\nwant no rpc_thread_num, which has no effect", help)
 	}
 }
 
@@ -283,6 +283,6 @@ func TestDefaultOf(t *testing.T) {
 		}
 	}
 	if got, known := DefaultOf("no_setting"); known {
-		t.Errorf("a name that is none has the default %q", got)
+		t.Errorf("the default of a name that is no setting: got %q, want none", got)
 	}
 }

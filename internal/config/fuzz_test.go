@@ -63,7 +63,7 @@ func FuzzValue(f *testing.F) {
 		checkOutcome(t, cfg, warnings, err)
 		for _, fault := range asFaults(err) {
 			if fault.Name == "" {
-				t.Errorf("--%s=%q: a fault without a name: %v", name, value, fault)
+				t.Errorf("--%s=%q: got the fault %v without a name, want the setting's", name, value, fault)
 			}
 		}
 		variable := cli.EnvPrefix + strings.ToUpper(key(name))
@@ -96,17 +96,17 @@ func checkOutcome(t *testing.T, cfg Config, warnings []Warning, err error) {
 	t.Helper()
 	for _, w := range warnings {
 		if w.Name == "" || w.Origin == "" || w.Problem == "" || strings.ContainsAny(w.String(), "\n\r") {
-			t.Errorf("a warning that does not say what it is about: %q", w.String())
+			t.Errorf("a warning: got %q, want name, origin and problem on one line", w.String())
 		}
 	}
 	if err != nil {
 		faults := faultsOf(t, err)
 		if len(faults) == 0 {
-			t.Errorf("an error without faults: %v", err)
+			t.Errorf("an error of the configuration: got %v without faults, want at least one", err)
 		}
 		for _, fault := range faults {
 			if fault.Origin == "" || fault.Problem == "" || strings.ContainsAny(fault.Error(), "\n\r") {
-				t.Errorf("a fault that is not one line: %q", fault.Error())
+				t.Errorf("a fault: got %q, want origin and problem on one line", fault.Error())
 			}
 		}
 		return

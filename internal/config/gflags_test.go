@@ -93,7 +93,7 @@ func TestUndefok(t *testing.T) {
 		}
 	}
 	if got, _, _ := GFlags(newFlags(), []string{"--undefok=x", "--x"}, unset); got == nil {
-		t.Error("got nil, which stands for the arguments of the process")
+		t.Error("all flags ignored: got nil, want an empty list: nil stands for the arguments of the process")
 	}
 }
 
@@ -207,7 +207,7 @@ func TestEveryFlagOfMooncake(t *testing.T) {
 	for _, s := range Unused() { // what has no effect here is a flag there, or one of those that are named here
 		for name := range strings.FieldsSeq(s.Names) {
 			if !seen[name] && s.Usage != toStderr && !slices.Contains(notOfThatCommit, name) {
-				t.Errorf("%s is accepted without effect, and no flag of Mooncake's", name)
+				t.Errorf("a name without effect: got %s accepted, want only flags of Mooncake's master", name)
 			}
 		}
 	}
@@ -250,7 +250,7 @@ func loopbackInterface(t *testing.T) string {
 			return i.Name
 		}
 	}
-	t.Fatal("no interface has 127.0.0.1, which all tests need")
+	t.Fatal("interfaces: got none with 127.0.0.1, want one: all tests need it")
 	return ""
 }
 

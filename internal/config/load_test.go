@@ -61,11 +61,11 @@ func wantFault(t *testing.T, err error, name string, parts ...string) {
 	faults := faultsOf(t, err)
 	i := slices.IndexFunc(faults, func(f *Fault) bool { return f.Name == name })
 	if i < 0 {
-		t.Fatalf("no fault for %q in: %v", name, err)
+		t.Fatalf("faults: got %v, want one for %q", err, name)
 	}
 	for _, part := range parts {
 		if !strings.Contains(faults[i].Error(), part) {
-			t.Errorf("fault %q does not say %q", faults[i], part)
+			t.Errorf("fault of %s: got %q, want %q in it", name, faults[i], part)
 		}
 	}
 }
@@ -103,7 +103,7 @@ func TestDefaults(t *testing.T) {
 	} {
 		i := slices.IndexFunc(settings(&c), func(s Setting) bool { return s.name() == name })
 		if i < 0 {
-			t.Errorf("no setting %s", name)
+			t.Errorf("setting %s: got none, want one with default %s", name, want)
 		} else if got := settings(&c)[i].String(); got != want {
 			t.Errorf("%s: got default %s, want %s", name, got, want)
 		}
@@ -195,7 +195,7 @@ func TestUnknownNames(t *testing.T) {
 	}
 	for _, f := range faultsOf(t, err) {
 		if f.Name == "zzzzzz" && strings.Contains(f.Problem, "mean") {
-			t.Errorf("a far name was suggested: %v", f)
+			t.Errorf("an unknown name far from all others: got %v, want no suggestion", f)
 		}
 	}
 }
@@ -234,7 +234,7 @@ func TestAllFaultsAtOnce(t *testing.T) {
 	}
 	var single *Fault
 	if !errors.As(err, &single) {
-		t.Error("errors.As finds no single fault")
+		t.Errorf("errors.As on %v: got no single fault, want one", err)
 	}
 }
 

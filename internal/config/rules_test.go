@@ -148,7 +148,7 @@ func TestValues(t *testing.T) {
 	c := Default(Primary)
 	for _, s := range settings(&c) {
 		if !tested[s.name()] {
-			t.Errorf("no test of the values of %s", s.name())
+			t.Errorf("setting %s: got no test of its values, want one", s.name())
 		}
 	}
 }
@@ -362,7 +362,7 @@ func TestRulesAreAboutSettings(t *testing.T) {
 	for _, r := range slices.Concat(rules(&c), advice(&c)) {
 		for name := range strings.FieldsSeq(r.names) {
 			if !slices.ContainsFunc(settings(&c), func(s Setting) bool { return s.name() == name }) {
-				t.Errorf("rule %q names %s, which is no setting", r.text, name)
+				t.Errorf("rule %q: got the name %s, want only settings", r.text, name)
 			}
 		}
 	}

@@ -122,7 +122,7 @@ func TestUnknownToken(t *testing.T) {
 		run(t, append(flags, "segments")...).Want(t, cli.StatusFailed, "ILLEGAL_CLIENT (-601)", a.RPC, advice)
 		status := run(t, append(flags, "status")...).Want(t, critical, advice, "refused")
 		if strings.Contains(status.Out, "not ready") {
-			t.Errorf("a node that refuses the token is shown as not ready:\n%s", status.Out)
+			t.Errorf("status at a node that refuses the token: got\n%s\nwant it not shown as not ready", status.Out)
 		}
 		run(t, append(flags, "doctor")...).Want(t, critical, "a "+a.RPC+" refused this call: ")
 	}
@@ -228,7 +228,7 @@ func TestMembersOfTheNodes(t *testing.T) {
 	for _, order := range []string{"remove", "replace"} {
 		o := run(t, append(where, "member", order, "--yes", "gone", "-o=json")...)
 		if o.Want(t, cli.StatusFailed, "INVALID_PARAMS (-600)", `etcd has no member "gone"; there are a, b`); o.Out != "" {
-			t.Errorf("%s: it failed, and printed %s", order, o.Out)
+			t.Errorf("member %s that fails: got the output %s, want none", order, o.Out)
 		}
 	}
 	run(t, append(where, "member", "list")...).Want(t, cli.StatusOK, "a      https://", "b      https://")
@@ -275,7 +275,7 @@ func TestCertsInit(t *testing.T) {
 		t.Errorf("a second run: another authority, or %v, and client %s; want the same authority and client %v", err, r.ClientID, id)
 	}
 	if _, err := certs.Load(certs.Files{CA: dir + "/ca.crt", Cert: dir + "/client.crt", Key: dir + "/client.key"}, nil); err != nil {
-		t.Errorf("the client's files: %v", err)
+		t.Errorf("the client's files: got error %v, want a certificate of that authority with its key", err)
 	}
 }
 
@@ -359,7 +359,7 @@ func TestLongRunsReadFilesAgain(t *testing.T) {
 			before := pages()
 			clitest.Eventually(t, when+" top goes on", func() bool {
 				if top.Ended() {
-					t.Fatalf("%s top has ended: %s", when, top.Err.String())
+					t.Fatalf("%s: got top ended with %s, want it to go on", when, top.Err.String())
 				}
 				return pages() > before+1
 			})

@@ -112,7 +112,7 @@ func testMountOverMooncake(t *testing.T) {
 		found = found || s.ID == mounted.ID && s.Protocol == "rdma"
 	}
 	if !found {
-		t.Errorf("%+v is not mounted, or not for rdma", mounted)
+		t.Errorf("segment %s: got it not mounted, or not for rdma, want both", mounted.ID)
 	}
 	if end := host.Interrupt(); end.Status != cli.StatusOK || !strings.Contains(host.Err.String(), "unmounted host-2") {
 		t.Errorf("the host ended with %d: %s; want 0 and an unmount", end.Status, host.Err.String())
@@ -186,12 +186,12 @@ func testListings(t *testing.T) {
 	mount(t, "host-of-lost", "--size=1MiB", "--address", os.Getenv("UNDERSTUDY_ADDRESS")).Interrupt().Want(t, cli.StatusOK)
 	lost := run(t, "explain", "never-put").Want(t, cli.StatusFailed, "unmounts may have taken it")
 	if strings.Contains(lost.Out, "REMOVE") {
-		t.Errorf("a key that was never put:\n%s", lost.Out)
+		t.Errorf("explain a key that was never put: got\n%s\nwant no removal, which it never had", lost.Out)
 	}
 	run(t, "rm", "seen", "--force").Want(t, cli.StatusOK)
 	gone := run(t, "explain", "seen", "-o", "yaml").Want(t, cli.StatusFailed, "OBJECT_NOT_FOUND (-704)", "object: null", "type: REMOVE")
 	if strings.Contains(gone.Out, "blocks_") || strings.Contains(gone.Out, "unmounts_since") {
-		t.Errorf("an object that has gone:\n%s", gone.Out)
+		t.Errorf("explain an object that has gone: got\n%s\nwant nothing of what blocks a removal, nor of unmounts", gone.Out)
 	}
 	if list := clitest.Decode[rangeList](t, run(t, "ranges", "--state=quarantined", "-o", "json")); len(list.Ranges) == 0 || list.Ranges[0].Frees == nil {
 		t.Errorf("after a forced removal: got %+v, want memory in quarantine", list)
@@ -206,7 +206,7 @@ func testListings(t *testing.T) {
 	run(t, "clients").Want(t, cli.StatusOK, "EXPIRES IN", "host-1", "64 MiB")
 	run(t, "put", "huge", "--size=10GiB").Want(t, cli.StatusFailed, "can never fit", "host-1, has 64 MiB")
 	if o := run(t, "put", "huge", "--size=10GiB"); strings.Contains(o.Err, "eviction") {
-		t.Errorf("no eviction helps, but it says: %s", o.Err)
+		t.Errorf("an object larger than all memory: got %s, want no advice on eviction: none helps", o.Err)
 	}
 }
 
@@ -324,7 +324,7 @@ func testEvents(t *testing.T) {
 	mount(t, "host-gone", "--size=1MiB", "--address", os.Getenv("UNDERSTUDY_ADDRESS")).Interrupt().Want(t, cli.StatusOK)
 	run(t, "events", "--segment=host-gone").Want(t, cli.StatusOK, "MOUNT_SEGMENT", "UNMOUNT_SEGMENT", "1 segment: host-gone")
 	if o := run(t, "events", "--segment=host-1", "--key=named"); strings.Contains(o.Out, "named") {
-		t.Errorf("no event names both, and it prints\n%s", o.Out)
+		t.Errorf("events that name a segment and a key: got\n%s\nwant none: no event names both", o.Out)
 	}
 	if at, err := time.Parse(time.RFC3339Nano, last.Wall); err != nil || time.Since(at).Abs() > time.Minute || last.Rough {
 		t.Errorf("a put of just now has the wall time %q, approximate %v; want now", last.Wall, last.Rough)
@@ -332,7 +332,7 @@ func testEvents(t *testing.T) {
 	run(t, "events", "--type=PUT_STRAT").Want(t, cli.StatusOK, "no event has the type PUT_STRAT; there are ", "PUT_START")
 	run(t, "rm", "named").Want(t, cli.StatusOK)
 	if o := run(t, "events", "--since=1ms", "-o", "json").Want(t, cli.StatusOK, `"REMOVE"`); strings.Contains(o.Out, "TERM_START") {
-		t.Errorf("events of the last millisecond begin with the term:\n%s", o.Out)
+		t.Errorf("events of the last millisecond: got\n%s\nwant no TERM_START, which is older", o.Out)
 	}
 	some := run(t, "events", "--follow", "--from=1", "--limit=3").Want(t, cli.StatusOK, "TERM_START")
 	if lines := strings.Count(some.Out, "\n"); lines != 4 { // and a head
@@ -414,7 +414,7 @@ func testStartEmpty(t *testing.T, c *cluster, kill func()) {
 	})
 	again := run(t, "forget", "--yes", "a", "b").Want(t, cli.StatusFailed, "2 of 2 failed", "INVALID_PARAMS (-600)", "no node is listed")
 	if strings.Contains(again.Out, "nobody waits") {
-		t.Errorf("the second time it says\n%s", again.Out)
+		t.Errorf("forget a second time: got\n%s\nwant no word that nobody waits for them: it failed", again.Out)
 	}
 	clitest.Eventually(t, "c starts empty", func() bool {
 		o = run(t, "start-empty", "--yes", "--node=c", "-o", "json")
@@ -450,13 +450,13 @@ func TestLoneMaster(t *testing.T) {
 	run(t, "doctor", at).Want(t, cli.StatusOK, "1 of 1 answer", "0 % are in quarantine")
 	run(t, "explain", "k", at).Want(t, cli.StatusOK, "complete on host", "so it keeps no journal")
 	if o := run(t, "explain", "nothing", at).Want(t, cli.StatusFailed, "OBJECT_NOT_FOUND (-704)", "so it keeps no journal", "what to do: put it first"); strings.Contains(o.Err, "masterctl events") {
-		t.Errorf("without a journal it advises:\n%s", o.Err)
+		t.Errorf("explain without a journal: got\n%s\nwant no advice to look at events", o.Err)
 	}
 	run(t, "quota", at).Want(t, cli.StatusFailed, "without --enable_multi_tenants")
 	for _, args := range [][]string{{"events"}, {"history"}, {"backup", filepath.Join(t.TempDir(), "x")}, {"handover"}, {"start-empty", "--yes"}, {"forget", "--yes", "a"}} {
 		o := run(t, append(args, at)...).Want(t, cli.StatusFailed, "NOT_SUPPORTED (-1012)", "--enable_ha=true")
 		if o.Out != "" { // such as the head of a table
-			t.Errorf("%v prints %q before its error", args, o.Out)
+			t.Errorf("%v without HA: got %q before the error, want nothing printed", args, o.Out)
 		}
 	}
 }

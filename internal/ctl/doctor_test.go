@@ -55,12 +55,12 @@ func testDoctor(t *testing.T) {
 	})
 	for _, check := range []string{"state files", "memory", "commits", "etcd latency", "keepalives"} {
 		if len(of(check)) == 0 {
-			t.Errorf("nothing is said of %s", check)
+			t.Errorf("doctor: got nothing on %s, want a finding", check)
 		}
 	}
 	unwell := slices.ContainsFunc(d.Findings, func(x finding) bool { return x.Verdict == warns || x.Verdict == bad })
 	if !d.Serves || unwell != (o.Status == cli.StatusFailed) {
-		t.Errorf("exit status %d of %+v", o.Status, d)
+		t.Errorf("doctor: got exit status %d for %+v, want a primary, and failure if and only if it warns or finds a fault", o.Status, d)
 	}
 	if o := run(t, "doctor"); !strings.HasPrefix(o.Out, "ok ") || strings.Count(o.Out, "\n") < len(d.Findings)-1 {
 		t.Errorf("got\n%s\nwant a line for each check", o.Out)
@@ -213,7 +213,7 @@ func TestUsedWithoutQuarantine(t *testing.T) {
 		d := &diagnosis{}
 		d.checkNodes(all)
 		if d.checkMemory(all); strings.Count(fmt.Sprint(d.Findings), "in quarantine") != 1 {
-			t.Errorf("doctor says of the quarantine, once: %+v", d.Findings)
+			t.Errorf("doctor on quarantine: got %+v, want it said once", d.Findings)
 		}
 	}
 }

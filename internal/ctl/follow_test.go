@@ -49,7 +49,7 @@ func testFollowed(t *testing.T, follow *clitest.Background) {
 	there := timeless(all.Out)
 	for i, line := range lines {
 		if i >= len(there) || line != there[i] {
-			t.Fatalf("line %d of what was followed, of %d, is\n%s\nand etcd has %d:\n%s", i, len(lines), line, len(there), strings.Join(there[i:min(i+2, len(there))], "\n"))
+			t.Fatalf("line %d of %d followed: got\n%s\nwant what etcd has, of %d:\n%s", i, len(lines), line, len(there), strings.Join(there[i:min(i+2, len(there))], "\n"))
 		}
 	}
 }

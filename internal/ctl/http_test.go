@@ -44,7 +44,7 @@ func TestHTTPRefusals(t *testing.T) {
 			t.Errorf("%d %s: got %v of kind %v, want %q and %v", c.code, c.body, err, errs.KindOf(err), c.want, c.kind)
 		}
 		if errors.Is(err, errs.Unresolved) != (c.kind == errs.Unresolved) {
-			t.Errorf("%d %s: whether the outcome is open is wrong: %v", c.code, c.body, err)
+			t.Errorf("%d %s: got %v, want its outcome open: %v", c.code, c.body, err, c.kind == errs.Unresolved)
 		}
 	}
 }

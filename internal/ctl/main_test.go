@@ -113,7 +113,7 @@ func mount(t *testing.T, args ...string) *clitest.Background {
 	b := clitest.Start(t, Command(), append([]string{"segments", "mount"}, args...)...)
 	clitest.Eventually(t, "it is mounted", func() bool {
 		if b.Ended() {
-			t.Fatalf("it ended: %s", b.Err.String())
+			t.Fatalf("segments mount %q: got it ended with %s, want it to hold the segment", args, b.Err.String())
 		}
 		return strings.Contains(b.Err.String(), "stays mounted")
 	})

@@ -40,7 +40,7 @@ func TestStatusWhileEtcdStandsStill(t *testing.T) {
 		}
 	}
 	if strings.Contains(o.Out, "no standby could take over") {
-		t.Errorf("it says what nobody knows:\n%s", o.Out)
+		t.Errorf("status while etcd stands still: got\n%s\nwant no word on standbys: nobody knows of them", o.Out)
 	}
 }
 
@@ -95,7 +95,7 @@ func TestStatusNamesASilentPrimary(t *testing.T) {
 	}
 	d := &diagnosis{}
 	if d.checkNodes(all); !strings.Contains(fmt.Sprint(d.Findings), "no node serves: m is the primary, as far as is known") {
-		t.Errorf("doctor says %+v", d.Findings)
+		t.Errorf("doctor on a silent primary: got %+v, want that no node serves, and who is the primary", d.Findings)
 	}
 }
 
@@ -123,7 +123,7 @@ func TestSeveralPrimaries(t *testing.T) {
 	}
 	for _, x := range of("warnings") {
 		if strings.Contains(x.Text, "nodes serve") || strings.Contains(x.Text, "different journals") {
-			t.Errorf("it is said twice: %+v", x)
+			t.Errorf("doctor's warnings: got %+v, want it said once, in its own finding", x)
 		}
 	}
 	if o.Status != cli.StatusFailed || !d.Serves {

@@ -62,7 +62,7 @@ func testQuestion(t *testing.T) {
 	none := Command()
 	none.SetIn(strings.NewReader(""))
 	if o := clitest.Run(t, none, "rm-regex", "^nothing/").Want(t, cli.StatusOK, "0 object(s) match"); strings.Contains(o.Err, "Remove them?") {
-		t.Errorf("it asks whether to remove nothing: %s", o.Err)
+		t.Errorf("a pattern without a match: got the question %s, want none: there is nothing to remove", o.Err)
 	}
 	cmd := Command()
 	cmd.SetIn(strings.NewReader("y\n"))

@@ -74,7 +74,7 @@ func testUnmountAsks(t *testing.T) {
 	cmd := Command()
 	cmd.SetIn(strings.NewReader(""))
 	if o := clitest.Run(t, cmd, "segments", "unmount", "host-empty").Want(t, cli.StatusOK, "0 object(s)", "unmounted "); strings.Contains(o.Err, "Unmount it?") {
-		t.Errorf("it asks whether to lose nothing: %s", o.Err)
+		t.Errorf("unmount of an empty segment: got the question %s, want none: there is nothing to lose", o.Err)
 	}
 	endsUnmounted(t, empty, "host-empty")
 }

@@ -24,12 +24,12 @@ func TestSizingAsMeasured(t *testing.T) {
 		r := clitest.Decode[sizingResult](t, run(t, append(c.args, "sizing", "-o", "json")...).Want(t, cli.StatusOK))
 		near := func(what string, got, want, within float64) {
 			if math.Abs(got-want) > within*want {
-				t.Errorf("%v: %s is %.0f, measured were %.0f", c.args, what, got, want)
+				t.Errorf("sizing %v: got %.0f %s, want what was measured, %.0f", c.args, got, what, want)
 			}
 		}
 		near("journal bytes of a put", r.JournalBytes/c.puts, c.journal, 1.0/16)
 		if disk := r.DiskBytes / 1000; disk < c.disk*5/6 || disk > c.disk*8/6 { // commits are bounded from above
-			t.Errorf("%v: the disk takes %.0f KB/s, measured were %.0f", c.args, disk, c.disk)
+			t.Errorf("sizing %v: got %.0f KB/s for the disk, want about what was measured, %.0f", c.args, disk, c.disk)
 		}
 	}
 }

@@ -107,7 +107,7 @@ func TestSpellingsOfFlags(t *testing.T) {
 func TestHelp(t *testing.T) {
 	all := run(t, "--help").Want(t, cli.StatusOK, "--address", "UNDERSTUDY_ADDRESS", "127.0.0.1:50051")
 	if again := run(t); again.Out != all.Out {
-		t.Errorf("without arguments it prints something else:\n%s", again.Out)
+		t.Errorf("without arguments: got\n%s\nwant what --help prints", again.Out)
 	}
 	run(t, "segments", "mount", "--help").Want(t, cli.StatusOK, "Ctrl-C", "--keep")
 }
@@ -149,7 +149,7 @@ func TestNobodyAnswers(t *testing.T) {
 	} {
 		o := run(t, append(args, "--address", at, "--timeout=300ms")...)
 		if o.Out != "" { // such as the head of a table
-			t.Errorf("%v prints %q before its error", args, o.Out)
+			t.Errorf("%v, no node answers: got %q before the error, want nothing printed", args, o.Out)
 		}
 		o.Want(t, cli.StatusFailed, "UNAVAILABLE_IN_CURRENT_STATUS (-1010)", at, "connection refused", "what to do: ", "check", "--address")
 	}
@@ -165,7 +165,7 @@ func TestNobodyAnswers(t *testing.T) {
 	}
 	dead := run(t, "status", "--etcd_endpoints", at, "--timeout=300ms").Want(t, critical, "etcd does not answer", "check --etcd-endpoints")
 	if strings.Contains(dead.Err, "the outcome is open") {
-		t.Errorf("status changes nothing, but: %s", dead.Err)
+		t.Errorf("status without etcd: got %s, want no open outcome: it changes nothing", dead.Err)
 	}
 }
 
@@ -184,7 +184,7 @@ func TestNotReadyIsNotDead(t *testing.T) {
 	o := run(t, "status", "--address", at).Want(t, critical, "node-7", "not ready", "this node waits for a tram", "that has started")
 	for _, wrong := range []string{"no answer ", "No node serves"} {
 		if strings.Contains(o.Out, wrong) {
-			t.Errorf("status says %q of a node that waits:\n%s", wrong, o.Out)
+			t.Errorf("status of a node that waits: got\n%s\nwant no %q", o.Out, wrong)
 		}
 	}
 	run(t, "doctor", "--address", at).Want(t, critical, "node-7 "+at+" answers, but not as a node of this cluster that has started: this node waits for a tram", "what to do: start what it waits for",
@@ -241,7 +241,7 @@ func TestEnvironment(t *testing.T) {
 	}
 	o := run(t, "status", "--etcd_endpoints", other, "--timeout=300ms").Want(t, critical, "etcd does not answer")
 	if strings.Contains(o.Err, at) {
-		t.Errorf("etcd by a flag is mixed with the environment: %s", o.Err)
+		t.Errorf("etcd by a flag: got %s, want no address of the environment", o.Err)
 	}
 	run(t, "status", "--etcd_endpoints", other, "--address", at, "--timeout=300ms").Want(t, critical, "etcd does not answer", "no answer", at)
 	t.Setenv("UNDERSTUDY_ADDRESS", "a:b:c")
@@ -258,7 +258,7 @@ func TestRefoundNamesNobody(t *testing.T) {
 	}
 	o := run(t, "refound", dead, "--from=x", "--yes")
 	if o.WantMisuse(t, needs+"\n"); strings.Contains(o.Err, "known") {
-		t.Errorf("no node answers, and it says %s", o.Err)
+		t.Errorf("refound --yes, no node answers: got %s, want no list of known nodes", o.Err)
 	}
 	run(t, "refound", "--from").WantMisuse(t, "flag needs an argument: --from")
 	run(t, "refound", "--fron=x").WantMisuse(t, "did you mean --from?")

@@ -27,7 +27,7 @@ func TestWitnessIsShown(t *testing.T) {
 	var out bytes.Buffer
 	statusTable(&out, &s)
 	if !strings.Contains(out.String(), "w:9003 (HTTP)") || !strings.Contains(out.String(), "never: it votes in etcd") {
-		t.Errorf("status shows no witness:\n%s", out.String())
+		t.Errorf("status with a witness: got\n%s\nwant its HTTP address, and that it never takes over", out.String())
 	}
 	d := &diagnosis{}
 	d.checkNodes(all)
@@ -54,13 +54,13 @@ func TestFencedNodeIsNoStandby(t *testing.T) {
 	s := statusOf("c", all)
 	var out bytes.Buffer
 	if statusTable(&out, &s); !strings.Contains(out.String(), "is elected, and does not serve") {
-		t.Errorf("status says that a fenced node could take over:\n%s", out.String())
+		t.Errorf("status of a fenced node: got\n%s\nwant that it is elected and does not serve: nobody could take over from it", out.String())
 	}
 	d := &diagnosis{}
 	d.checkNodes(all)
 	for _, f := range d.Findings {
 		if f.Check == "standbys" && f.Verdict != warns {
-			t.Errorf("doctor counts the elected node as a standby: %+v", f)
+			t.Errorf("doctor on standbys: got %+v, want a warning: the elected node is none", f)
 		}
 	}
 }
@@ -70,7 +70,7 @@ func TestDoctorCallsWitnesses(t *testing.T) {
 	answer := http.StatusOK
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.String() != "/readyz?role=witness" {
-			t.Errorf("got a request of %s", r.URL)
+			t.Errorf("doctor asks a witness: got %s, want /readyz?role=witness", r.URL)
 		}
 		w.WriteHeader(answer)
 		_, _ = w.Write([]byte("its member of etcd knows no leader\n"))
@@ -89,14 +89,14 @@ func TestDoctorCallsWitnesses(t *testing.T) {
 		return d.Findings[0]
 	}
 	if f := asked(address); f.Check != "http" || f.Verdict != fine {
-		t.Errorf("a witness that is well: %+v", f)
+		t.Errorf("doctor on a witness that is well: got %+v, want http, fine", f)
 	}
 	answer = http.StatusServiceUnavailable
 	if f := asked(address); f.Check != "witness" || f.Verdict != bad || f.Text != "w says: its member of etcd knows no leader" {
-		t.Errorf("a witness without a leader: %+v", f)
+		t.Errorf("doctor on a witness without a leader: got %+v, want what it says, as bad", f)
 	}
 	dead := deadAddress(t)
 	if f := asked(dead); f.Check != "http" || f.Verdict != bad || f.Text != "w does not answer over HTTP at "+dead+": connection refused" {
-		t.Errorf("a witness that is not there: %+v", f)
+		t.Errorf("doctor on a witness that is away: got %+v, want connection refused at %s, as bad", f, dead)
 	}
 }

@@ -32,7 +32,7 @@ func TestPlace(t *testing.T) {
 			t.Errorf("%s: there is %q, %v; want %q", c.text, b, err, c.want)
 		}
 		if _, err := os.Stat(name + ".tmp"); !os.IsNotExist(err) {
-			t.Errorf("%s: what was written aside is left: %v", c.text, err)
+			t.Errorf("%s: got the file written aside still there (%v), want it gone", c.text, err)
 		}
 	}
 }
@@ -46,6 +46,6 @@ func TestReadIsBounded(t *testing.T) {
 		t.Errorf("got %q, %v; want abc", b, err)
 	}
 	if _, err := files.Read(name, 2); err == nil {
-		t.Error("a file above the bound was read")
+		t.Error("a file of 3 bytes, read with a bound of 2: got no error, want one")
 	}
 }

@@ -158,7 +158,7 @@ func TestRemoveAll(t *testing.T) {
 	}
 	for _, want := range []string{`"request":"","peer":"192.0.2.1:1234","objects":2,"result":"OK"`, `"objects":0,"result":"OK"`, `"objects":1,"result":"OK"`} {
 		if !strings.Contains(r.log.String(), want) {
-			t.Errorf("the audit has no %s:\n%s", want, r.log.String())
+			t.Errorf("the audit of remove_all: got\n%s\nwant %s in it", r.log.String(), want)
 		}
 	}
 	if code, _, _ := r.request(http.MethodGet, "/api/v1/remove_all"); code != http.StatusMethodNotAllowed {
@@ -327,7 +327,7 @@ func TestMetrics(t *testing.T) {
 	_, body, _ := r.request(http.MethodGet, "/metrics")
 	for _, line := range []string{"master_key_count 1", `understudy_role{role="primary"} 1`, `segment_allocated_bytes{segment="a"} 104`, "go_goroutines "} {
 		if !strings.Contains(body, "\n"+line) {
-			t.Errorf("no line %q", line)
+			t.Errorf("/metrics: got no line %q, want one", line)
 		}
 	}
 	_, body, _ = r.request(http.MethodGet, "/metrics/summary")
@@ -365,7 +365,7 @@ func TestNoKeyIsLogged(t *testing.T) {
 	}
 	log := r.log.String()
 	if n := strings.Count(log, `"path":"/`); n != 3 || strings.Contains(log, "secret") {
-		t.Errorf("%d lines:\n%s", n, log)
+		t.Errorf("the log of three requests for a key: got %d lines, want 3, none with the key:\n%s", n, log)
 	}
 }
 

@@ -36,7 +36,7 @@ func FuzzRequests(f *testing.F) {
 		asked.handler.ServeHTTP(w, q)
 		asUpstream := strings.HasPrefix(w.Body.String(), "Failed to query segment") // of one that there is not
 		if w.Code == http.StatusInternalServerError && !asUpstream && q.Method != http.MethodHead || w.Code < 200 || w.Code > 599 {
-			t.Fatalf("%s %s?%s with %q: got %d %s", q.Method, q.URL.Path, query, body, w.Code, w.Body)
+			t.Fatalf("%s %s?%s with %q: got %d %s, want an answer that is no defect", q.Method, q.URL.Path, query, body, w.Code, w.Body)
 		}
 	})
 }

@@ -70,7 +70,7 @@ func TestIdleOrdersFillNoLog(t *testing.T) {
 	give("open", "10.0.0.1:1")
 	for _, want := range []string{"elsewhere", "halfway", "open"} {
 		if strings.Count(log.String(), `"request":"`+want+`"`) != 1 {
-			t.Errorf("the log has no line of %s", want)
+			t.Errorf("the audit: got %s, want one line of %s", log.String(), want)
 		}
 	}
 }

@@ -95,7 +95,7 @@ func TestListsThatNobodyReads(t *testing.T) {
 		select {
 		case <-tick.C:
 		case <-end:
-			t.Fatalf("%d of %d requests have an answer; %d MiB were taken", answered.Load(), conns, (heap()-before)>>20)
+			t.Fatalf("lists that nobody reads: got %d of %d answered, with %d MiB taken, want all but one", answered.Load(), conns, (heap()-before)>>20)
 		}
 	}
 	if after := heap(); after > before+more {
@@ -127,10 +127,10 @@ func TestLongLists(t *testing.T) {
 		for _, path := range []string{"/get_all_segments", "/get_segments_detail"} {
 			code, body, _ := r.request(http.MethodGet, path)
 			if n := strings.Count(body, "\n"); code != http.StatusOK || n != map[bool]int{true: 1201, false: 1}[path == "/get_all_segments"] {
-				t.Errorf("%s: got %d with %d lines", path, code, n)
+				t.Errorf("GET %s: got %d with %d lines, want 200 with all 1201 segments", path, code, n)
 			}
 			if path == "/get_segments_detail" && (strings.Count(body, `{"segment_name":"`) != 1201 || !strings.HasSuffix(body, "}]}\n")) {
-				t.Errorf("%s: got %d bytes that end in %q", path, len(body), body[len(body)-10:])
+				t.Errorf("GET %s: got %d bytes that end in %q, want 1201 segments and the end of the list", path, len(body), body[len(body)-10:])
 			}
 		}
 	}

@@ -41,6 +41,6 @@ func TestOpenAPIHasEachCall(t *testing.T) {
 		delete(doc.Paths, path)
 	}
 	for path := range doc.Paths {
-		t.Errorf("%s is no call", path)
+		t.Errorf("the OpenAPI document: got the path %s, want only calls of AdminService", path)
 	}
 }

@@ -61,7 +61,7 @@ func TestServerStops(t *testing.T) {
 	}
 	client.CloseIdleConnections()
 	if _, err := net.Dial("tcp", address); err == nil {
-		t.Error("it still listens")
+		t.Errorf("connect after Stop to %s: got a connection, want an error", address)
 	}
 }
 
@@ -89,7 +89,7 @@ func TestStopCutsOffWhoDoesNotEnd(t *testing.T) {
 		t.Errorf("Stop: got %v, want context.DeadlineExceeded", err)
 	}
 	if err := <-failed; err == nil {
-		t.Error("the request was answered")
+		t.Error("a request under way at Stop's deadline: got an answer, want it cut off")
 	}
 	close(leave)
 	if err := <-done; err != nil {
@@ -151,7 +151,7 @@ func TestAllKeysOverAConnection(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	if body, err := io.ReadAll(resp.Body); err == nil || len(body) == 0 {
-		t.Errorf("a cut off list looks whole: %d bytes, %v", len(body), err)
+		t.Errorf("a list that was cut off: got %d bytes and error %v, want some, and an error", len(body), err)
 	}
 }
 
@@ -186,7 +186,7 @@ func TestSilentConnectionsGiveWay(t *testing.T) {
 	asking := open()
 	for range 2 { // idle in between
 		if err := ask(asking); err != nil {
-			t.Fatalf("a request beside %d silent connections: %v", len(silent), err)
+			t.Fatalf("a request beside %d silent connections: got error %v, want an answer", len(silent), err)
 		}
 	}
 	for _, c := range silent[:len(silent)-half] {
@@ -211,7 +211,7 @@ func TestRequestsUnderWayKeepTheirPlace(t *testing.T) {
 		client := &http.Client{Transport: &http.Transport{DialContext: d.DialContext, DisableKeepAlives: true}}
 		r, err := client.Get("http://" + address + path)
 		if err != nil {
-			t.Errorf("%s from %s: %v", path, from, err)
+			t.Errorf("GET %s from %s: got error %v, want an answer", path, from, err)
 			return 0
 		}
 		r.Body.Close()
@@ -271,7 +271,7 @@ func TestBodiesThatDoNotCome(t *testing.T) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	r, err := client.Get("http://" + address + "/health")
 	if err != nil {
-		t.Fatalf("health beside bodies that do not come: %v", err)
+		t.Fatalf("health beside bodies that do not come: got error %v, want an answer", err)
 	}
 	r.Body.Close()
 	if err := <-read; !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, net.ErrClosed) { // closed: it had to go for a later one

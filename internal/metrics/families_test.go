@@ -18,10 +18,10 @@ func TestFamiliesAreWhatIsShown(t *testing.T) {
 	families := make(map[string]Family)
 	for _, f := range Families() {
 		if _, twice := families[f.Name]; twice {
-			t.Errorf("%s is there twice", f.Name)
+			t.Errorf("Families: got %s twice, want it once", f.Name)
 		}
 		if f.Help == "" || !strings.HasSuffix(f.Help, ".") {
-			t.Errorf("%s: the help is no sentence: %q", f.Name, f.Help)
+			t.Errorf("%s: got the help %q, want a sentence", f.Name, f.Help)
 		}
 		families[f.Name] = f
 	}
@@ -34,23 +34,23 @@ func TestFamiliesAreWhatIsShown(t *testing.T) {
 		shown[name] = true
 		family, ok := families[name]
 		if !ok {
-			t.Errorf("%s is shown and not in Families", name)
+			t.Errorf("%s: got it shown, want it in Families too", name)
 			continue
 		}
 		if kind := strings.ToLower(f.GetType().String()); kind != string(family.Kind) || f.GetHelp() != family.Help {
-			t.Errorf("%s is shown as a %s with the help %q, Families has %+v", name, kind, f.GetHelp(), family)
+			t.Errorf("%s: got a %s with the help %q, want what Families has: %+v", name, kind, f.GetHelp(), family)
 		}
 		var labels []string
 		for _, l := range f.GetMetric()[0].GetLabel() {
 			labels = append(labels, l.GetName())
 		}
 		if slices.Sort(labels); !slices.Equal(labels, slices.Sorted(slices.Values(family.Labels))) {
-			t.Errorf("%s is shown with the labels %v, Families has %v", name, labels, family.Labels)
+			t.Errorf("%s: got the labels %v, want those of Families: %v", name, labels, family.Labels)
 		}
 	}
 	for name := range families {
 		if !shown[name] {
-			t.Errorf("%s is in Families and not shown", name)
+			t.Errorf("%s of Families: got it not shown, want it shown", name)
 		}
 	}
 }

@@ -20,7 +20,7 @@ func (r *rig) breakQuota(tenant string, bytes uint64) {
 	}
 	p := service.PutRequest{Tenant: tenant, Client: segment.ClientID{1}, Config: service.PutConfig{Replicas: 1}}
 	if _, err := m.PutStart(r.t.Context(), p, service.PutItem{Key: "large", Size: bytes + 1}); errs.KindOf(err) != errs.TenantQuotaExceeded {
-		r.t.Fatalf("a put of more than the quota: %v", err)
+		r.t.Fatalf("a put of more than the quota: got %v, want TenantQuotaExceeded", err)
 	}
 	if _, err := m.PutStart(r.t.Context(), p, service.PutItem{Key: "small", Size: bytes / 2}); err != nil {
 		r.t.Fatal(err)
@@ -31,7 +31,7 @@ func TestTenantFigures(t *testing.T) {
 	r := newRig(t)
 	for _, f := range r.gather() {
 		if f.GetName() == "mooncake_tenant_quota_charged_bytes" {
-			t.Error("tenants are shown without a quota")
+			t.Error("no tenant has a quota: got its figures shown, want none")
 		}
 	}
 	r.put(10, "x")

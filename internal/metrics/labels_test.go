@@ -37,7 +37,7 @@ func TestLabelValuesAreWhatIsShown(t *testing.T) {
 			}
 			got := shown[f.Name+" "+label]
 			if slices.Sort(got); !slices.Equal(slices.Compact(got), slices.Sorted(slices.Values(all))) {
-				t.Errorf("the label %s of %s is shown with %s, LabelValues has %s", label, f.Name, got, values)
+				t.Errorf("the label %s of %s: got %s shown, want those of LabelValues: %s", label, f.Name, got, values)
 			}
 		}
 	}

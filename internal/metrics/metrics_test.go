@@ -326,7 +326,7 @@ func TestCutoffs(t *testing.T) {
 		}
 		return
 	}
-	t.Error("they are not shown")
+	t.Error("understudy_objects_per_cutoff after two evictions: got it not shown, want it shown")
 }
 
 func TestTakeovers(t *testing.T) {
@@ -397,7 +397,7 @@ func TestObservers(t *testing.T) {
 		}
 	}
 	if len(want) > 0 {
-		t.Errorf("not shown: %v", want)
+		t.Errorf("what the observers saw: got some not shown, want also %v", want)
 	}
 
 	r.Refused(1, rpctypes.ErrNoSpace)

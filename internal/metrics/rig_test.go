@@ -168,7 +168,7 @@ func (r *rig) hidden(what string, names ...string) {
 	for _, f := range r.gather() {
 		for _, name := range names {
 			if f.GetName() == name {
-				r.t.Errorf("%s: %s is shown", what, name)
+				r.t.Errorf("%s: got %s shown, want it hidden", what, name)
 			}
 		}
 	}

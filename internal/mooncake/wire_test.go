@@ -40,7 +40,7 @@ func readDump(t *testing.T, release string) map[string]*dumped {
 		case "R":
 			at.resultHash, at.result = fields[1], fields[2]
 		default:
-			t.Fatalf("line %q", lines.Text())
+			t.Fatalf("the dump of a release: got the line %q, want one that begins with F, A or R", lines.Text())
 		}
 	}
 	return functions
@@ -57,13 +57,13 @@ func TestTypesAreTheOriginals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g, ok := mooncake.NewGeneration(name)
 			if !ok {
-				t.Fatalf("NewGeneration does not know %q, which Names has", name)
+				t.Fatalf("NewGeneration(%q): got none, want one for each of Names", name)
 			}
 			want := readDump(t, releases[name])
 			for _, f := range g.Functions() {
 				w := want[f.Name]
 				if w == nil {
-					t.Errorf("%s is not in the dump", f.Name)
+					t.Errorf("function %s: got it here, want only functions of the original's dump", f.Name)
 					continue
 				}
 				delete(want, f.Name)
@@ -84,7 +84,7 @@ func TestTypesAreTheOriginals(t *testing.T) {
 				}
 			}
 			for name := range want {
-				t.Errorf("%s is missing", name)
+				t.Errorf("function %s of the original: got none here, want it", name)
 			}
 		})
 	}

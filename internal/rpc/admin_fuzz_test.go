@@ -76,7 +76,7 @@ func FuzzAdmin(f *testing.F) {
 		defer cancel()
 		err = invokeAny(ctx, n.conn, m, request)
 		if code := status.Code(err); code == codes.Internal || code == codes.Unknown {
-			t.Fatalf("%s of %v: %v", m.Name(), request, err)
+			t.Fatalf("%s of %v: got %v, want success or a kind of error that is no defect", m.Name(), request, err)
 		}
 	})
 }
@@ -153,7 +153,7 @@ func FuzzSnapshotMessages(f *testing.F) {
 		}
 	}
 	if err != io.EOF || len(whole) < 3 {
-		f.Fatalf("%d messages, %v", len(whole), err)
+		f.Fatalf("a snapshot: got %d messages and %v, want at least 3 and the end of the stream", len(whole), err)
 	}
 	want := n.store.Position()
 	f.Add(uint16(0), whole[0], uint8(0))

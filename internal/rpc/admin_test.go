@@ -45,12 +45,12 @@ func TestAddMember(t *testing.T) {
 		t.Errorf("got %v, %v; want %s", got, err, want)
 	}
 	if got, err = n.ops.AddMember(t.Context(), &pb.AddMemberRequest{Name: "c", PeerUrl: "http://c:1", ClusterId: cluster}); err != nil {
-		t.Errorf("got %v, %v for a node of this cluster", got, err)
+		t.Errorf("a node of this cluster joins: got %v, error %v, want it admitted", got, err)
 	}
 	_, err = n.ops.AddMember(t.Context(), &pb.AddMemberRequest{Name: "c", PeerUrl: "http://c:1", ClusterId: "mistyped"})
 	wantKind(t, "a node of another cluster joins", err, errs.InvalidParams)
 	if _, err = n.ops.RemoveMember(t.Context(), &pb.RemoveMemberRequest{Name: "c"}); err == nil {
-		t.Error("a node that runs was removed")
+		t.Error("removal of a node that runs: got no error, want it refused")
 	}
 }
 
@@ -238,7 +238,7 @@ func TestMassRemovalsAreReported(t *testing.T) {
 	n, ctx := newNode(t).mount(), t.Context()
 	n.put("a1", "a2", "b")
 	n.master.RemovedMany = func(service.RemoveRequest, string, string, deleteevents.Result, error) {
-		t.Error("a removal is logged twice")
+		t.Error("a removal of many: got a second line in the log, want one, the order's")
 	}
 	if _, err := n.objects.RemoveByRegex(ctx, &pb.RemoveByRegexRequest{Regex: "^a"}); err != nil {
 		t.Fatal(err)
@@ -248,7 +248,7 @@ func TestMassRemovalsAreReported(t *testing.T) {
 	}
 	for _, want := range []string{`"order":"RemoveByRegex","peer":"`, `^a`, `"objects":2,"result":"OK"`, `"order":"RemoveAll","peer":"`, `"objects":1,"result":"OK"`} {
 		if got := n.logged.String(); !strings.Contains(got, want) {
-			t.Errorf("no %s in\n%s", want, got)
+			t.Errorf("the audit of removals: got\n%s\nwant %s in it", got, want)
 		}
 	}
 }
@@ -358,6 +358,6 @@ func TestDumpsOfOneHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := receive(other); err != nil {
-		t.Errorf("another host: %v", err)
+		t.Errorf("a dump for another host, beside one that nobody reads: got error %v, want none", err)
 	}
 }

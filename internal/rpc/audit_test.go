@@ -33,7 +33,7 @@ func TestIdleOrdersFillNoLog(t *testing.T) {
 	for range 150 {
 		for what, order := range idle {
 			if err := order(); err != nil {
-				t.Fatalf("%s: %v", what, err)
+				t.Fatalf("%s, which finds nothing to change: got error %v, want none", what, err)
 			}
 		}
 	}
@@ -64,7 +64,7 @@ func (n *node) logs(t *testing.T, texts ...string) {
 			return
 		}
 	}
-	t.Errorf("no line of an order has %q", texts)
+	t.Errorf("the audit: got %s, want a line of an order with all of %q", n.logged.String(), texts)
 }
 
 // An order whose caller gives it up has a line all the same, if it may have changed
@@ -159,7 +159,7 @@ func TestSnapshotsFillNoLog(t *testing.T) {
 			_, err = stream.Recv()
 		}
 		if !errors.Is(err, io.EOF) {
-			t.Fatalf("a snapshot: %v", err)
+			t.Fatalf("a snapshot: got %v, want the end of the stream", err)
 		}
 	}
 	here := pb.NewSnapshotServiceClient(n.conn)
@@ -193,11 +193,11 @@ func TestRefusalsAreShared(t *testing.T) {
 	n := newNode(t, func(c *rpc.Config) { c.Callers = callers })
 	for range 150 {
 		if _, err := n.objects.RemoveAll(t.Context(), &pb.RemoveAllRequest{}); err == nil {
-			t.Fatal("a stranger removes all")
+			t.Fatal("RemoveAll of a stranger: got no error, want it refused")
 		}
 	}
 	if _, err := pb.NewObjectServiceClient(n.dialElsewhere()).RemoveAll(t.Context(), &pb.RemoveAllRequest{}); err == nil {
-		t.Fatal("a stranger removes all")
+		t.Fatal("RemoveAll of a stranger on another host: got no error, want it refused")
 	}
 	log := n.logged.String()
 	if got := strings.Count(log, "a call was refused"); got != 51 || !strings.Contains(log, `"peer":"127.0.0.2:`) {

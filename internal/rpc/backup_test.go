@@ -140,7 +140,7 @@ func TestRefound(t *testing.T) {
 			t.Errorf("got %v, %v; want term %d and sequence 7", resp, err, term+1024)
 		}
 		if sent := n.admin.sent.Load(); (sent != nil) != fromFile || sent != nil && !bytes.Equal(*sent, file) {
-			t.Errorf("from a file: %v; the node got %v", fromFile, sent != nil)
+			t.Errorf("refound from a file, %v: got a file sent to the node, %v, want it as it is, and only then", fromFile, sent != nil)
 		}
 	}
 }
@@ -166,7 +166,7 @@ func TestAuditOfStreams(t *testing.T) {
 			}
 			select {
 			case <-deadline:
-				t.Fatalf("no line says with the request that %s:\n%s", what, n.logged)
+				t.Fatalf("the audit of a stream: got\n%s\nwant a line with the request, without its secret, that %s", n.logged.String(), what)
 			case <-time.After(time.Millisecond):
 			}
 		}
@@ -200,6 +200,6 @@ func TestRefoundFromALargeFile(t *testing.T) {
 		t.Errorf("got %v, want no error", err)
 	}
 	if sent := n.admin.sent.Load(); sent == nil || len(*sent) != size {
-		t.Error("the node did not get the file, or not all of it")
+		t.Errorf("a file of %d bytes: got it not or in part at the node, want all of it", size)
 	}
 }

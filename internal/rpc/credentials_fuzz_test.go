@@ -36,7 +36,7 @@ func FuzzEither(f *testing.F) {
 		}
 		got, err := io.ReadAll(c)
 		if err != nil || !bytes.Equal(got, in) {
-			t.Fatalf("sent %q, arrived %q, %v", in, got, err)
+			t.Fatalf("plain text: got %q, error %v, want what was sent: %q", got, err, in)
 		}
 	})
 }

@@ -81,7 +81,7 @@ func FuzzFrames(f *testing.F) {
 				sum = sum.plus(of)
 			}
 			if kept := sum.kept + sum.waiting; kept != c.calls.bytes || sum.request != c.requests.bytes || min(kept, sum.request, c.calls.taken, c.requests.taken) < 0 {
-				t.Fatalf("%+v and %+v are counted; of all calls there are %+v", c.calls, c.requests, sum)
+				t.Fatalf("counted: got calls %+v and requests %+v, want the sum of all open calls, %+v, and nothing below 0", c.calls, c.requests, sum)
 			}
 			text := ""
 			if err == io.EOF {
@@ -89,12 +89,12 @@ func FuzzFrames(f *testing.F) {
 			}
 			_ = c.Close()
 			if !budget.Empty() {
-				t.Fatal("bytes of a closed connection are counted")
+				t.Fatal("a closed connection: got bytes that are counted, want none")
 			}
 			return text
 		}
 		if whole, pieces := count(nil), count(sizes); whole != pieces && whole != "" && pieces != "" {
-			t.Fatalf("in one piece %s, in pieces %s", whole, pieces)
+			t.Fatalf("read in pieces: got %s, want what one piece gives: %s", pieces, whole)
 		}
 	})
 }

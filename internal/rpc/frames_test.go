@@ -136,7 +136,7 @@ func (n *node) empty(budget *share.Budget) {
 	for began := time.Now(); !budget.Empty(); time.Sleep(time.Millisecond) {
 		runtime.GC()
 		if time.Since(began) > 30*time.Second {
-			n.t.Fatal("bytes are counted for nobody")
+			n.t.Fatal("after 30 s without calls: got bytes that are counted, want none")
 		}
 	}
 }
@@ -162,7 +162,7 @@ func TestUnfinishedRequests(t *testing.T) {
 	select {
 	case <-p.ended:
 	case <-time.After(30 * time.Second):
-		t.Fatalf("%d requests of 60 kB are not finished, and the connection is open", sent)
+		t.Fatalf("%d requests of 60 kB are not finished: got the connection open after 30 s, want it closed", sent)
 	}
 	n.empty(open)
 	n.empty(arriving)
@@ -187,7 +187,7 @@ func TestRequestsOfCallsThatWait(t *testing.T) {
 	select {
 	case <-p.ended:
 	case <-time.After(30 * time.Second):
-		t.Error("100 calls with 64 kB each wait, and the connection is open")
+		t.Error("100 calls with 64 kB each wait: got the connection open after 30 s, want it closed")
 	}
 	release()
 	n.empty(arriving)
@@ -217,7 +217,7 @@ func TestUnfinishedHeaders(t *testing.T) {
 			select {
 			case <-p.ended:
 			case <-time.After(30 * time.Second):
-				t.Fatalf("%d calls of which only headers came, each with %d bytes, are not finished, and the connection is open", tc.calls, tc.value)
+				t.Fatalf("headers alone of %d calls, of %d bytes each: got the connection open after 30 s, want it closed", tc.calls, tc.value)
 			}
 			n.empty(open)
 			n.put("k")
@@ -270,7 +270,7 @@ func TestFinishedRequestsAreNotCounted(t *testing.T) {
 	}
 	select {
 	case <-p.ended:
-		t.Error("the connection was closed")
+		t.Error("all calls were given up or answered: got the connection closed, want it open: none of them counts")
 	default:
 	}
 }
@@ -337,7 +337,7 @@ func TestUnreadSmallAnswers(t *testing.T) {
 	select {
 	case <-p.ended:
 	case <-time.After(30 * time.Second):
-		t.Fatal("1,000 answers are not taken, and the connection is open")
+		t.Fatal("1,000 answers are not read: got the connection open after 30 s, want it closed")
 	}
 	n.empty(open)
 }
@@ -370,7 +370,7 @@ func TestResetsWithoutReading(t *testing.T) {
 		}
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("%d calls were reset, and the connection is open", p.stream/2-200)
+		t.Errorf("%d calls were reset without reading: got the connection open, want it closed", p.stream/2-200)
 	}
 	n.empty(open)
 }
@@ -393,7 +393,7 @@ func TestManyCallsOfOneConnection(t *testing.T) {
 	for i := range many {
 		calls.Go(func() {
 			if _, err := n.objects.PutStart(t.Context(), &pb.PutStartRequest{ClientId: alice, Key: fmt.Sprint(i), Size: 1}); err != nil {
-				t.Errorf("call %d: %v", i, err)
+				t.Errorf("call %d of %d at once: got error %v, want an answer", i, many, err)
 			}
 		})
 	}

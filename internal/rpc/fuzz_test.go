@@ -48,7 +48,7 @@ func FuzzCalls(f *testing.F) {
 			i := slices.IndexFunc(methods, func(m method) bool { return m.request.Descriptor() == c.ProtoReflect().Descriptor() })
 			payload, err := proto.Marshal(c)
 			if i < 0 || err != nil {
-				f.Fatalf("%T: %v", c, err)
+				f.Fatalf("%T: got method %d, error %v, want a method with that request", c, i, err)
 			}
 			b = binenc.AppendString(append(b, byte(i)), string(payload))
 		}
@@ -275,7 +275,7 @@ var codec = service.Codec()
 // writer, and with it every call.
 func (f *follower) Append(_ context.Context, s *journal.Sealed) error {
 	if before := f.store.Position(); before.Seq > 0 && (before.Seq != s.Head.Checked || before.Digest != s.Head.Digest) {
-		return fmt.Errorf("the follower is at %+v, the head says %+v", before, s.Head)
+		return fmt.Errorf("the follower: got %+v, want what the head says: %+v", before, s.Head)
 	}
 	c := &metadata.Commit{Seq: s.Head.Seq, Term: s.Head.Term, Time: s.Head.Time}
 	for i, record := range s.Records {

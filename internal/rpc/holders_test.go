@@ -22,7 +22,7 @@ func TestGreedyConnectionsGiveWay(t *testing.T) {
 		for i := from; i < to; i++ {
 			calls.Go(func() {
 				if _, err := n.objects.PutStart(t.Context(), &pb.PutStartRequest{ClientId: alice, Key: fmt.Sprint(i), Size: 1}); err != nil {
-					t.Errorf("call %d of the modest connection: %v", i, err)
+					t.Errorf("call %d of the modest connection: got error %v, want an answer", i, err)
 				}
 			})
 		}
@@ -41,7 +41,7 @@ func TestGreedyConnectionsGiveWay(t *testing.T) {
 	select {
 	case <-greedy.ended:
 	case <-time.After(30 * time.Second):
-		t.Error("the connection that has the most is open")
+		t.Error("the share of a host is used up: got the connection that has the most open, want it closed")
 	}
 	release()
 	calls.Wait()

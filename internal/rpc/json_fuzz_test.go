@@ -47,7 +47,7 @@ func FuzzJSON(f *testing.F) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		if w.Code == http.StatusInternalServerError && !strings.Contains(w.Body.String(), "cannot be written as JSON") {
-			t.Fatalf("%s %s?%s with %q: got %d %s", method, name, query, body, w.Code, w.Body)
+			t.Fatalf("%s %s?%s with %q: got %d %s, want an answer that is no defect", method, name, query, body, w.Code, w.Body)
 		}
 	})
 }

@@ -96,7 +96,7 @@ func TestJSONLines(t *testing.T) {
 func TestNoLinesForHead(t *testing.T) {
 	n := newNode(t)
 	n.admin.events = func(context.Context, metadata.Seq, bool, func(*pb.EventsResponse, error) bool) {
-		t.Error("a stream begins")
+		t.Error("HEAD of a stream: got the stream begun, want headers alone")
 	}
 	server := httptest.NewServer(n.server.JSON())
 	defer server.Close()
@@ -188,7 +188,7 @@ func TestJSONLinesAreGuarded(t *testing.T) {
 		t.Errorf("one host has %d streams of events; want 32, half of all", open)
 	}
 	if !n.calls.has(pb.AdminService_Events_FullMethodName, 14) {
-		t.Error("a refused stream is not reported")
+		t.Error("a refused stream: got no report of the call, want one with Unavailable")
 	}
 }
 

@@ -58,7 +58,7 @@ func TestSubscribersOfOneHost(t *testing.T) {
 	const half = 128
 	for i := range half {
 		if _, err := n.follow(nil); err != nil {
-			t.Fatalf("subscriber %d: %v", i, err)
+			t.Fatalf("subscriber %d of a host: got error %v, want %d of them taken", i, err, half)
 		}
 	}
 	_, err := n.follow(nil)

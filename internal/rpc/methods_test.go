@@ -181,14 +181,14 @@ func TestEveryMethodOnceGoodAndOnceBad(t *testing.T) {
 		name := string(m.Name())
 		row, ok := rows[name]
 		if !ok {
-			t.Errorf("%s has no row", name)
+			t.Errorf("%s: got no row, want a good and a bad request for every method", name)
 			continue
 		}
 		if row.bad != nil {
 			_, err := invoke(t.Context(), n.conn, m, row.bad)
 			wantKind(t, name, err, row.kind)
 			if !n.calls.has(path(m), row.kind.Code()) {
-				t.Errorf("%s: its failure was not reported", name)
+				t.Errorf("%s that fails: got no report of the call, want one with %v", name, row.kind.Code())
 			}
 		}
 		if row.good == nil {
@@ -211,7 +211,7 @@ func TestEveryMethodOnceGoodAndOnceBad(t *testing.T) {
 			t.Errorf("%s: header %v; want term %d of node %s in %s", name, h, wantTerm, me, cluster)
 		}
 		if !n.calls.has(path(m), codes.OK) {
-			t.Errorf("%s: its success was not reported", name)
+			t.Errorf("%s that succeeds: got no report of the call, want one with OK", name)
 		}
 	}
 }

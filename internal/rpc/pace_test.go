@@ -92,11 +92,11 @@ func TestFloodsHaveAPace(t *testing.T) {
 					t.Errorf("%d of %d connections were closed after %.0f s, want all after some 20 s", closed.Load(), conns, took)
 				}
 				if most := int(mostFrames+framePace*(took+mostOwed.Seconds()))/tc.price + conns*(mostFree+100)/tc.price; all > most {
-					t.Errorf("%d passed in %.0f s, at most %d are expected", all, took, most)
+					t.Errorf("a flood: got %d let through in %.0f s, want at most %d", all, took, most)
 				}
 				l, before := newToll(p, addressOf(2)), p.clock()
 				if err := tc.flood(l, atOnce); err != nil || p.clock() != before {
-					t.Errorf("another host waited %v, and got %v", p.clock()-before, err)
+					t.Errorf("another host beside a flood: got a wait of %v, error %v, want neither", p.clock()-before, err)
 				}
 			})
 		})
@@ -124,7 +124,7 @@ func TestClientsPayInAdvance(t *testing.T) {
 			}
 		}
 		if slowed.Load() > 0 {
-			t.Error("the client had to wait")
+			t.Errorf("a client that takes its answers: got %d waits, want none", slowed.Load())
 		}
 	})
 }
@@ -161,10 +161,10 @@ func TestConnectionsHaveAPace(t *testing.T) {
 			return p.clock() - began
 		}
 		if took := open(10*mostConns, true); took > 0 {
-			t.Errorf("connections with calls waited %v", took)
+			t.Errorf("%d connections with calls: got a wait of %v, want none", 10*mostConns, took)
 		}
 		if took := open(mostConns, false); took > 0 {
-			t.Errorf("the first connections without calls waited %v", took)
+			t.Errorf("the first %d connections without calls: got a wait of %v, want none", mostConns, took)
 		}
 		if took := open(10*connPace, false); took < 9*time.Second || took > 11*time.Second {
 			t.Errorf("%d more took %v, want 10 s", 10*connPace, took)
@@ -173,7 +173,7 @@ func TestConnectionsHaveAPace(t *testing.T) {
 		stop()
 		p.ending = ctx
 		if err := p.admit(addressOf(1)); err == nil {
-			t.Error("a connection was admitted while the server ends")
+			t.Error("a connection while the server ends: got it admitted, want an error")
 		}
 	})
 }

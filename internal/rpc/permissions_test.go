@@ -24,13 +24,13 @@ func TestPermissions(t *testing.T) {
 			method := "/" + name + "/" + m.Name
 			p, ok := all[method]
 			if !ok || !p.open && p.roles == access.Nobody {
-				t.Errorf("%s: nobody may call it", method)
+				t.Errorf("%s: got no permission, want one that lets somebody call it", method)
 			}
 			delete(all, method)
 		}
 	}
 	for method := range all {
-		t.Errorf("%s has a permission, and is no call", method)
+		t.Errorf("%s: got a permission, want none: it is no call", method)
 	}
 }
 

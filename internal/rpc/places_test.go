@@ -41,7 +41,7 @@ func TestPlacesOfOneIdentity(t *testing.T) {
 		giveBack()
 	}
 	if !p.taken.Empty() || !p.identified.Empty() {
-		t.Error("when all are given back, some are counted")
+		t.Error("all places are given back: got some counted, want none")
 	}
 	if a, b := take("10.0.0.5", "node", access.Node), take("10.0.0.6", "node", access.Node); a+b != 6 {
 		t.Errorf("nodes of one name got %d and %d places at two hosts, want 3 each", a, b)

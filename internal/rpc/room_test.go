@@ -49,7 +49,7 @@ func TestLargeReads(t *testing.T) {
 		case !tc.fits:
 			wantKind(t, what, err, errs.InvalidParams)
 			if err == nil || !strings.Contains(err.Error(), "2097152 bytes") {
-				t.Errorf("%s: %v does not name the bound", what, err)
+				t.Errorf("%s: got %v, want the bound named, 2097152 bytes", what, err)
 			}
 		}
 		if looked := int(n.master.Counters.Gets.Load() - before); looked > tc.looked {

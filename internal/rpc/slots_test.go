@@ -43,7 +43,7 @@ func TestFloodsTakeTurns(t *testing.T) {
 		synctest.Wait()
 		select {
 		case <-has:
-			t.Error("both were served at a time")
+			t.Error("two floods: got both served at a time, want the second to wait for the first")
 		default:
 		}
 		if err := conns[0].Close(); err != nil {
@@ -51,7 +51,7 @@ func TestFloodsTakeTurns(t *testing.T) {
 		}
 		began := p.clock()
 		if <-has; p.clock() > began {
-			t.Errorf("a connection kept its slot for %v after its end", p.clock()-began)
+			t.Errorf("a flood has ended: got its slot kept for %v more, want it free at once", p.clock()-began)
 		}
 		_ = conns[1].Close()
 	})

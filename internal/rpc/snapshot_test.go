@@ -65,7 +65,7 @@ func TestSnapshotOverTheWire(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := loaded.Inspect(metadata.DefaultTenant, "whole"); err != nil {
-		t.Errorf("an object is missing: %v", err)
+		t.Errorf("an object in the loaded snapshot: got error %v, want it there", err)
 	}
 	if got, want := loaded.Stats().Objects, n.store.Stats().Objects; got != want {
 		t.Errorf("%d objects, want %d", got, want)
@@ -74,7 +74,7 @@ func TestSnapshotOverTheWire(t *testing.T) {
 
 func TestSnapshotsThatAreRefused(t *testing.T) {
 	n := newNode(t)
-	never := func([]byte) error { t.Error("a part came"); return nil }
+	never := func([]byte) error { t.Error("a refused snapshot: got a part, want none"); return nil }
 	fetch := func(r rpc.SnapshotRequest) error {
 		_, err := rpc.FetchSnapshot(t.Context(), n.conn, r, never)
 		return err
@@ -99,7 +99,7 @@ func TestSnapshotsThatAreRefused(t *testing.T) {
 func TestSnapshotsAtOnceAreBounded(t *testing.T) {
 	waiting := waitingSource{begun: make(chan struct{}, 1)}
 	n := newNode(t, func(c *rpc.Config) { c.Limits.Snapshots, c.Snapshots = 1, waiting })
-	never := func([]byte) error { t.Error("a part came"); return nil }
+	never := func([]byte) error { t.Error("a snapshot that only waits: got a part, want none"); return nil }
 	ctx, cancel := context.WithCancel(t.Context())
 	first := make(chan error, 1)
 	go func() {
@@ -143,7 +143,7 @@ func TestFetchGivesUpASilentSender(t *testing.T) {
 	for _, patience := range []time.Duration{1, 50 * time.Millisecond} { // before there is a connection, and behind that
 		r := want
 		r.Patience = patience
-		_, err := rpc.FetchSnapshot(ctx, n.conn, r, func([]byte) error { t.Error("a part came"); return nil })
+		_, err := rpc.FetchSnapshot(ctx, n.conn, r, func([]byte) error { t.Error("a silent sender: got a part, want none"); return nil })
 		if !errors.Is(err, rpc.ErrSnapshotBroken) || !strings.Contains(err.Error(), "nothing has come") || ctx.Err() != nil {
 			t.Errorf("after %v: got %v, want rpc.ErrSnapshotBroken with \"nothing has come\"", patience, err)
 		}
@@ -277,7 +277,7 @@ func TestFetchCutAtEveryMessage(t *testing.T) {
 	// A node that fails behind the last message may have more to say.
 	s.messages, s.err = whole, errs.Internal
 	if _, err := rpc.FetchSnapshot(t.Context(), conn, want, func([]byte) error { return nil }); err == nil {
-		t.Error("failed behind its end, and was taken")
+		t.Error("a stream that fails after its last message: got the snapshot accepted, want an error")
 	}
 }
 
@@ -414,7 +414,7 @@ func (s source) BeginSnapshot(context.Context) (rpc.SnapshotBegin, error) {
 func TestOneHostLeavesSnapshotsToOthers(t *testing.T) {
 	waiting := waitingSource{begun: make(chan struct{}, 4)}
 	n := newNode(t, func(c *rpc.Config) { c.Snapshots = waiting })
-	never := func([]byte) error { t.Error("a part came"); return nil }
+	never := func([]byte) error { t.Error("a snapshot that only waits: got a part, want none"); return nil }
 	ctx, cancel := context.WithCancel(t.Context())
 	var fetches sync.WaitGroup
 	for range 2 {
@@ -436,7 +436,7 @@ func TestSnapshotPlacesOfRegisteredNodes(t *testing.T) {
 		c.Limits.Snapshots, c.Snapshots = 2, waiting
 		c.Registered = func(id, host string) bool { return id == "node-2" && host == "127.0.0.1" }
 	})
-	never := func([]byte) error { t.Error("a part came"); return nil }
+	never := func([]byte) error { t.Error("a snapshot that only waits: got a part, want none"); return nil }
 	ctx, cancel := context.WithCancel(t.Context())
 	var fetches sync.WaitGroup
 	hold := func(id string, conn *grpc.ClientConn) {

@@ -66,7 +66,7 @@ func TestStopBesideSilentConnections(t *testing.T) {
 			select {
 			case <-stopped:
 			case <-time.After(5 * time.Second): // gRPC waits for 10 s
-				t.Error("it waits for connections that send nothing")
+				t.Error("stop beside silent connections: got it waiting after 5 s, want it ended")
 			}
 			<-stopped
 			<-ended

@@ -59,7 +59,7 @@ func TestWaitingOperatorsAreBounded(t *testing.T) {
 	select {
 	case <-waiting:
 	case <-time.After(30 * time.Second):
-		t.Error("a call of another host does not wait beside them")
+		t.Error("a call of another host that waits for a sequence: got it held up for 30 s, want it to begin beside the others")
 	}
 	stream, err := n.ops.Events(t.Context(), &pb.EventsRequest{})
 	if err != nil {
@@ -68,7 +68,7 @@ func TestWaitingOperatorsAreBounded(t *testing.T) {
 	_, err = stream.Recv()
 	wantKind(t, "one more stream", err, errs.Unavailable)
 	if _, err := n.ops.Status(t.Context(), new(pb.StatusRequest)); err != nil {
-		t.Errorf("Status beside them: %v", err)
+		t.Errorf("Status beside calls and streams that wait: got error %v, want an answer", err)
 	}
 	leave()
 	calls.Wait()
@@ -111,13 +111,13 @@ func TestOperatorsWaitInLine(t *testing.T) {
 	}
 	other.Go(func() {
 		if _, err := pb.NewAdminServiceClient(n.dialElsewhere()).Status(context.Background(), new(pb.StatusRequest)); err != nil {
-			t.Errorf("a call of another host: %v", err)
+			t.Errorf("a call of another host: got error %v, want an answer", err)
 		}
 	})
 	select {
 	case <-entered:
 	case <-time.After(30 * time.Second):
-		t.Error("a call of another host waits behind those of the first one")
+		t.Error("a call of another host: got it waiting 30 s behind those of the first, want it to go on beside them")
 	}
 	close(leave)
 	calls.Wait()
@@ -148,12 +148,12 @@ func TestCallsOfOneHost(t *testing.T) {
 	wantKind(t, "one call of a host too many", <-refused, errs.Unavailable)
 	other := pb.NewObjectServiceClient(n.dialElsewhere())
 	if _, err := other.ExistKey(t.Context(), &pb.ExistKeyRequest{Key: "none"}); err != nil {
-		t.Errorf("a call of another host: %v", err)
+		t.Errorf("a call of another host, when the first has its half: got error %v, want an answer", err)
 	}
 	release()
 	calls.Wait()
 	if err := put(n.objects, "after"); err != nil {
-		t.Errorf("when all have ended: %v", err)
+		t.Errorf("a put when all calls of the host have ended: got error %v, want none", err)
 	}
 }
 
@@ -185,12 +185,12 @@ func TestOneHostLeavesTheQueueToOthers(t *testing.T) {
 	other := pb.NewObjectServiceClient(n.dialElsewhere())
 	calls.Go(func() {
 		if err := put(other, 100); err != nil {
-			t.Errorf("a put of another host: %v", err)
+			t.Errorf("a put of another host: got error %v, want room in the queue", err)
 		}
 	})
 	for began, queued := time.Now(), before; queued <= before; _, queued = n.master.Queue.Len() {
 		if time.Sleep(time.Millisecond); time.Since(began) > 30*time.Second {
-			t.Error("a put of another host waits for room behind them")
+			t.Error("a put of another host: got it waiting 30 s behind the first host's, want it in the queue")
 			break
 		}
 	}
@@ -228,12 +228,12 @@ func TestStreamsOfOneHost(t *testing.T) {
 			ctx, leave := context.WithCancel(t.Context())
 			for i := range tc.half {
 				if err := tc.open(ctx, n.conn); err != nil {
-					t.Fatalf("stream %d: %v", i, err)
+					t.Fatalf("stream %d of a host: got error %v, want %d of them open", i, err, tc.half)
 				}
 			}
 			wantKind(t, "one too many", tc.open(ctx, n.conn), errs.Unavailable)
 			if err := tc.open(ctx, n.dialElsewhere()); err != nil {
-				t.Errorf("a stream of another host: %v", err)
+				t.Errorf("a stream of another host: got error %v, want it open", err)
 			}
 			leave()
 			within(t, "places are free again", func() bool { return tc.open(t.Context(), n.conn) == nil })
@@ -263,10 +263,10 @@ func TestStatusPassesSlowOperators(t *testing.T) {
 	wait, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	if _, err := n.ops.Status(wait, new(pb.StatusRequest)); err != nil {
-		t.Errorf("Status: %v", err)
+		t.Errorf("Status beside slow calls of operators: got error %v, want an answer", err)
 	}
 	if _, err := healthpb.NewHealthClient(n.conn).Check(wait, new(healthpb.HealthCheckRequest)); err != nil {
-		t.Errorf("health check: %v", err)
+		t.Errorf("a health check beside slow calls of operators: got error %v, want an answer", err)
 	}
 	leave()
 	calls.Wait()

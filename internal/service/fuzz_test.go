@@ -103,7 +103,7 @@ func FuzzRegex(f *testing.F) {
 		_, cause := syntax.Parse(pattern, syntax.Perl)
 		var fault *syntax.Error
 		if len(pattern) <= service.MaxRegexBytes && errors.As(cause, &fault) && !strings.Contains(err.Error(), string(fault.Code)) {
-			t.Errorf("%q: %v does not say %s", pattern, err, fault.Code)
+			t.Errorf("%q: got error %v, want it to say %s", pattern, err, fault.Code)
 		}
 	})
 }

@@ -28,7 +28,7 @@ func TestHotKeys(t *testing.T) {
 		t.Fatalf("got %+v, want hot/a with 10 %% of the reads and hot/b with 5 %%", keys)
 	}
 	if len(keys) > 2 && keys[2].Share > 0.01 {
-		t.Errorf("a key that was read once has a share of %v", keys[2])
+		t.Errorf("a key that was read once: got %+v, want a share of at most 0.01", keys[2])
 	}
 	if len(prefixes) == 0 || prefixes[0].Key != "hot/" || prefixes[0].Share < 0.14 || prefixes[0].Share > 0.16 {
 		t.Errorf("got %+v, want hot/ with 15 %% of the reads", prefixes)
@@ -75,7 +75,7 @@ func TestHotKeysSample(t *testing.T) {
 		(*HotKeys)(nil).read("t", "key", 1)
 	}
 	if h.samples != before {
-		t.Errorf("%d long keys were counted", h.samples-before)
+		t.Errorf("reads of keys that are too long: got %d counted, want none", h.samples-before)
 	}
 }
 

@@ -26,27 +26,27 @@ func TestLateTicksDoNotExpireClients(t *testing.T) {
 		return expireAt(l, now)
 	}
 	for range 5 {
-		if pass(time.Second) != 0 {
-			t.Fatal("expired after less than its TTL")
+		if n := pass(time.Second); n != 0 {
+			t.Fatalf("at %v, before the TTL: got %d expired, want 0", now, n)
 		}
 	}
-	if pass(15*time.Second) != 0 {
-		t.Fatal("expired for the master's own stall")
+	if n := pass(15 * time.Second); n != 0 {
+		t.Fatalf("the master itself stalled for 15 s: got %d expired, want 0", n)
 	}
 	for i := range 3 {
 		if pass(time.Second) != 0 {
 			t.Fatalf("expired %d s after the stall, want 0", i+1)
 		}
 	}
-	if pass(time.Second)+pass(time.Second) != 1 {
-		t.Error("does not expire after 10 s of silence in which the master answered")
+	if n := pass(time.Second) + pass(time.Second); n != 1 {
+		t.Errorf("after 10 s of silence in which the master answered: got %d expired, want 1", n)
 	}
 	if l.Ping(client) {
-		t.Error("a ping keeps an expired client alive")
+		t.Error("a ping of an expired client: got it known, want it to remount first")
 	}
 	l.retry(client)
-	if pass(time.Second) != 1 {
-		t.Error("a client whose expiry failed does not come up again")
+	if n := pass(time.Second); n != 1 {
+		t.Errorf("a client whose expiry failed: got %d expired at the next tick, want 1", n)
 	}
 }
 
@@ -76,8 +76,8 @@ func TestFencedTimeDoesNotExpireClients(t *testing.T) {
 			t.Fatalf("expired at %v, after 5 s and less than 5 s of silence; want 0", now)
 		}
 	}
-	if second(true) != 1 {
-		t.Error("does not expire after 10 s of silence in which this node answered")
+	if n := second(true); n != 1 {
+		t.Errorf("after 10 s of silence in which this node answered: got %d expired, want 1", n)
 	}
 }
 
@@ -227,7 +227,7 @@ func TestWatchedClients(t *testing.T) {
 		}
 	}
 	if now += time.Second; expireAt(l, now) != 1 {
-		t.Error("does not expire")
+		t.Errorf("the owner of an SSD, silent for its TTL at %v: got it not expired, want it expired", now)
 	}
 }
 

@@ -107,10 +107,10 @@ func TestOffload(t *testing.T) {
 	mixed := slices.Concat(refused[1:2], copied("long"))
 	want(t, "one of two is wrong", f.NotifyOffloaded(ctx, owner(1), mixed), errs.InvalidParams)
 	if len(f.onDisk("refused")) != 0 {
-		t.Error("a copy without a task is added")
+		t.Errorf("a copy without a task: got it on disks of %v, want it refused", f.onDisk("refused"))
 	}
 	if len(f.onDisk("long")) != 1 {
-		t.Error("a copy behind one that is wrong is not added")
+		t.Errorf("a copy behind one that is wrong: got it on disks of %v, want it on one", f.onDisk("long"))
 	}
 }
 
@@ -137,7 +137,7 @@ func TestCopiesInFlightAreRemembered(t *testing.T) {
 		want(t, "older copies", f.NotifyOffloaded(t.Context(), owner(1), copied(given...)), errs.OK)
 		for _, key := range given {
 			if len(f.onDisk(key)) > 0 {
-				t.Fatalf("%s is said to have the copy of the object before it", key)
+				t.Fatalf("%s: got a copy on %v, want none: it is of the object before it", key, f.onDisk(key))
 			}
 		}
 	}
@@ -153,18 +153,18 @@ func TestCopyOfAnOlderObject(t *testing.T) {
 	f.put(t, "k")
 	want(t, "the older copy", f.NotifyOffloaded(t.Context(), owner(1), copied("k")), errs.OK)
 	if n := len(f.onDisk("k")); n != 0 {
-		t.Fatal("an object has the copy of the one before it")
+		t.Fatalf("an older object's copy: got %d copies of the new object, want 0", n)
 	}
 	wantKeys(t, "given", tasks(t, f.Master), "k")
 	want(t, "its own copy", f.NotifyOffloaded(t.Context(), owner(1), copied("k")), errs.OK)
 	if n := len(f.onDisk("k")); n != 1 {
-		t.Error("its own copy is not taken")
+		t.Errorf("the object's own copy: got %d copies, want 1", n)
 	}
 	want(t, "remove", f.Remove(t.Context(), service.RemoveRequest{Tenant: "default"}, "k"), errs.OK)
 	f.put(t, "k")
 	want(t, "its copy, told once more", f.NotifyOffloaded(t.Context(), owner(1), copied("k")), errs.OK)
 	if n := len(f.onDisk("k")); n != 0 {
-		t.Error("a repeated call adds a copy to a later object")
+		t.Errorf("a copy reported again, after another put: got %d copies of the later object, want 0", n)
 	}
 }
 
@@ -184,13 +184,13 @@ func TestNextTaskBeforeTheReport(t *testing.T) {
 	wantKeys(t, "before the report", tasks(t, f.Master))
 	want(t, "the older copy", f.NotifyOffloaded(t.Context(), owner(1), copied("k")), errs.OK)
 	if n := len(f.onDisk("k")); n != 0 {
-		t.Fatal("A: an object has the copy of the one before it")
+		t.Fatalf("an older object's copy: got %d copies of the new object, want 0", n)
 	}
 	again()
 	wantKeys(t, "behind the report", tasks(t, f.Master), "k")
 	want(t, "its own copy", f.NotifyOffloaded(t.Context(), owner(1), copied("k")), errs.OK)
 	if n := len(f.onDisk("k")); n != 1 {
-		t.Error("its own copy is not taken")
+		t.Errorf("the object's own copy: got %d copies, want 1", n)
 	}
 }
 
@@ -291,13 +291,13 @@ func TestSSDsOfSilentClients(t *testing.T) {
 	next := service.NewLiveness(10*time.Second, 0, func() time.Duration { return 0 }, f.Store)
 	for what, l := range map[string]*service.Liveness{"this term": f.Liveness, "the next one": next} {
 		if l.Active() != 2 || !l.Ping(owner(1)) || l.Ping(owner(2)) {
-			t.Errorf("in %s: %d clients; the owner of an SSD alone must be told to mount its segments, if it has some", what, l.Active())
+			t.Errorf("in %s: got %d clients, want 2: owner 1 known, and owner 2, with an SSD alone, asked to remount", what, l.Active())
 		}
 	}
 	want(t, "remount", f.ReMountSegment(t.Context(), owner(2), nil), errs.OK)
 	f.mountDisk(t, 2, true)
 	if !f.Liveness.Ping(owner(2)) {
-		t.Error("a known client that mounts an SSD is not known any more")
+		t.Error("a known client mounts an SSD: got a ping that asks it to remount, want it still known")
 	}
 	if n, err := f.ExpireClient(t.Context(), owner(1), never); n != 1 || err != nil {
 		t.Errorf("%d segments, %v; want 1 and no error", n, err)
@@ -329,7 +329,7 @@ func TestOffloadingTurnedOff(t *testing.T) {
 	wantKeys(t, "given", tasks(t, off))
 	want(t, "a copy", off.NotifyOffloaded(t.Context(), owner(1), copied("k")), errs.OK)
 	if len(f.onDisk("k")) != 0 {
-		t.Error("a copy that nobody was told to make is taken")
+		t.Errorf("a copy while offloading is off: got it on disks of %v, want none: nobody was asked for it", f.onDisk("k"))
 	}
 	want(t, "unmount of that SSD", off.UnmountLocalDisk(t.Context(), owner(1)), errs.OK)
 	want(t, "unmount of none", off.UnmountLocalDisk(t.Context(), owner(1)), errs.OffloadDisabled)
@@ -388,7 +388,7 @@ func TestOffloadingAtOnce(t *testing.T) {
 	want(t, "unmount", f.UnmountLocalDisk(t.Context(), owner(1)), errs.OK)
 	for _, key := range keys {
 		if owners := f.onDisk(key); len(owners) > 0 {
-			t.Errorf("%s has copies of %v, whose SSD is gone", key, owners)
+			t.Errorf("%s: got copies of %v, want none: their SSD was unmounted", key, owners)
 		}
 	}
 }

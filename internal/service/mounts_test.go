@@ -75,7 +75,7 @@ func (m *mounting) finish(n int) (failed error) {
 				continue
 			}
 			if n != 0 {
-				return fmt.Errorf("%d calls have no answer", n)
+				return fmt.Errorf("got %d calls without an answer, want 0", n)
 			}
 			return failed
 		}
@@ -129,7 +129,7 @@ func TestMountBehindAnUnmountThatIsWritten(t *testing.T) {
 		m.begin(t, m.mount(again))
 		want(t, "the mount", m.finish(1), errs.OK)
 		if _, ok := m.Store.FindSegment(again.ID); !ok {
-			t.Error("the mount was acknowledged, and is gone")
+			t.Error("a mount that was acknowledged: got no segment, want it there: an earlier unmount must not take it")
 		}
 	})
 }
@@ -145,7 +145,7 @@ func TestMountOfOneClientTooMany(t *testing.T) {
 	}
 	want(t, "the mount", f.MountSegment(t.Context(), other()), errs.Unavailable)
 	if _, ok := f.Store.FindSegment(other().ID); ok {
-		t.Error("it was refused, and is there")
+		t.Error("a refused mount: got the segment, want none")
 	}
 }
 
@@ -156,10 +156,10 @@ func TestOwnersAreWatchedFromTheirMountOn(t *testing.T) {
 		m.leave(t, m.mount(other()))
 		want(t, "what was left", m.finish(0), errs.OK)
 		if _, ok := m.Store.FindSegment(other().ID); !ok {
-			t.Fatal("the segment is not mounted")
+			t.Fatal("a mount whose caller left: got no segment, want it mounted")
 		}
 		if !m.Liveness.Watches(owner(2)) {
-			t.Error("its owner never expires")
+			t.Error("the owner of a segment whose mount was left: got it unwatched, want it to expire when silent")
 		}
 	})
 }
@@ -346,7 +346,7 @@ func TestRemountThatIsLeft(t *testing.T) {
 			t.Errorf("%d of %d segments are not mounted when the turn has ended, want some", n, len(specs))
 		}
 		if r.Liveness.Ping(owner(2)) {
-			t.Error("a Ping does not ask for the segments that are missing")
+			t.Error("a ping after half a remount: got the client known, want it asked for the missing segments")
 		}
 		r.call(t, "many", r.remount(specs))
 		r.all(t)

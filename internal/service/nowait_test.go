@@ -16,7 +16,7 @@ func TestCallsThatMustNotWait(t *testing.T) {
 	f := newFixture(t)
 	f.put(t, "a", "b")
 	if !f.CommitsAtOnce() {
-		t.Fatal("a change waits for others than those of its key")
+		t.Fatal("a change of one key: got that it waits for changes of others, want it at once")
 	}
 	ctx := nowait.Context(t.Context())
 	calls := map[service.Op]func() error{
@@ -45,7 +45,7 @@ func TestCallsThatMustNotWait(t *testing.T) {
 			t.Errorf("%s beside another change: got %v, want nowait.Err", op, err)
 		}
 		if n := f.Counters.Of(op).Requests.Load(); n != before {
-			t.Errorf("%s counts %d calls that were not made", op, n-before)
+			t.Errorf("%s that failed rather than waited: got %d calls counted, want 0", op, n-before)
 		}
 	}
 	e.Abort(f.p.Store)

@@ -22,7 +22,7 @@ func TestNothingWaitsForClientsThatDoNotPromote(t *testing.T) {
 			t.Fatalf("got %+v, %v; want the SSD alone", got, err)
 		}
 		if n := f.Counters.Promotions.InFlight.Load(); n != 0 {
-			t.Errorf("%d promotions wait for a client that asks for none", n)
+			t.Errorf("a client that never asks for promotions: got %d in flight for it, want 0", n)
 		}
 	}
 	for _, want := range []int{0, 1} {
@@ -107,7 +107,7 @@ func TestAPromotedObjectLivesUnderTheExpiryPolicy(t *testing.T) {
 	want(t, "the end of the promotion", f.PromotionEnd(ctx, metadata.DefaultTenant, "a", owner(1), true), errs.OK)
 	f.p.Pass(time.Second)
 	if n := round(); n != 0 {
-		t.Error("a promoted object was evicted at once")
+		t.Errorf("a promoted object, one second later: got %d evicted, want 0: it has a lease, as after a put", n)
 	}
 	f.p.Pass(time.Minute)
 	if n := round(); n != 1 {

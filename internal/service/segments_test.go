@@ -47,7 +47,7 @@ func TestClientsAndSegments(t *testing.T) {
 		t.Error(err)
 	}
 	if known, _ := f.Ping(ctx, owner(3)); !known {
-		t.Error("a client without segments that has remounted is not known")
+		t.Error("a client that remounted no segments: got a ping that does not know it, want it known")
 	}
 }
 
@@ -62,11 +62,11 @@ func TestSilentClientsExpire(t *testing.T) {
 		go func() { _ = f.WatchClients(ctx, zerolog.Nop()) }()
 		time.Sleep(5 * time.Second)
 		if known, _ := f.Ping(ctx, owner(1)); !known {
-			t.Fatal("expired after half its TTL")
+			t.Fatal("a client silent for half its TTL: got it unknown, want it known")
 		}
 		time.Sleep(9500 * time.Millisecond)
 		if st := f.Store.Stats(); st.Segments != 1 {
-			t.Fatal("expired before its TTL")
+			t.Fatalf("a client silent for 9.5 s of 10: got %d segments, want 1: its TTL is not over", st.Segments)
 		}
 		time.Sleep(2 * time.Second)
 		if st := f.Store.Stats(); st.Segments != 0 {
@@ -76,7 +76,7 @@ func TestSilentClientsExpire(t *testing.T) {
 			t.Error("the objects of a client silent for its TTL still exist, want them gone")
 		}
 		if known, _ := f.Ping(ctx, owner(1)); known {
-			t.Error("an expired client is still known")
+			t.Error("an expired client's ping: got it known, want it to remount")
 		}
 	})
 }
@@ -228,7 +228,7 @@ func TestMountOfAnotherInstance(t *testing.T) {
 	mount(8, 5, 2)
 	objects("mounted by another process", 0)
 	if _, there := f.Store.FindSegment(segment.ID{9}); there {
-		t.Error("what the process before had mounted is there")
+		t.Error("a mount by another process: got the segment of the one before it, want it gone")
 	}
 	f.p.Put(onlyThere, "x", "y")
 	want(t, "remount", f.ReMountSegment(ctx, owner(9), []segment.Spec{{ID: segment.ID{7}, Name: "h", Base: 7 << 32, Size: 1 << 20, Endpoint: "h:1", Client: owner(9), Instance: 3}}), errs.OK)

@@ -174,7 +174,7 @@ func TestFailedAllocation(t *testing.T) {
 	_, err := f.PutStart(t.Context(), start(1), service.PutItem{Key: "big", Size: 1 << 20})
 	want(t, "no room", err, errs.NoAvailableHandle)
 	if f.failed.Load() != 1 {
-		t.Error("no eviction is asked for")
+		t.Errorf("a put without room: got %d requests to evict, want 1", f.failed.Load())
 	}
 	p := start(1)
 	p.Config.Replicas = 2
@@ -186,7 +186,7 @@ func TestFailedAllocation(t *testing.T) {
 	_, err = f.PutStart(t.Context(), start(1), service.PutItem{Key: "huge", Size: 1<<20 + 1})
 	want(t, "no room", err, errs.NoAvailableHandle)
 	if f.failed.Load() != 1 {
-		t.Error("no segment is as large as the object, and an eviction is asked for")
+		t.Errorf("an object larger than any segment: got %d requests to evict in all, want no more than the 1 before", f.failed.Load())
 	}
 }
 
@@ -209,7 +209,7 @@ func TestRegexCalls(t *testing.T) {
 			break
 		}
 		if pages > 10 {
-			t.Fatal("the pages do not end")
+			t.Fatalf("pages: got more than %d, want an end", pages)
 		}
 	}
 	slices.Sort(found)

@@ -60,10 +60,10 @@ func TestPlaceOfALivingClient(t *testing.T) {
 					t.Errorf("it took %v, want about %v", took, tc.takes)
 				}
 				if _, there := f.Store.FindSegment(segment.ID{2}); there == (tc.want == errs.OK) {
-					t.Errorf("the first segment is there: %t", there)
+					t.Errorf("the first segment, after a mount in its place: got it there: %t, want %t", there, tc.want != errs.OK)
 				}
 				if tc.alive && !strings.Contains(err.Error(), owner(2).String()) {
-					t.Errorf("the error does not name the client: %v", err)
+					t.Errorf("a mount in a living client's place: got error %v, want it to name the client %v", err, owner(2))
 				}
 				cancel()
 				began = time.Now()
@@ -72,7 +72,7 @@ func TestPlaceOfALivingClient(t *testing.T) {
 				other.ID = segment.ID{5}
 				want(t, "one in its place, under its own id", f.MountSegment(t.Context(), other), errs.OK)
 				if took := time.Since(began); took != 0 {
-					t.Errorf("a client waits %v for a place of its own", took)
+					t.Errorf("a client's mount in its own place: got it after %v, want it at once", took)
 				}
 			})
 		})
@@ -351,7 +351,7 @@ func TestSharesAfterATakeover(t *testing.T) {
 	f.Master = service.NewMaster(next)
 	for _, peer := range []string{"a", "b"} { // what counts for the first one does not change hands
 		if known, err := f.Ping(from(peer), owner(2)); !known || err != nil {
-			t.Errorf("a ping of a known client: got %v, %v", known, err)
+			t.Errorf("a ping of a known client, by peer %s: got known %v, error %v, want it known", peer, known, err)
 		}
 	}
 	all, own := f.p.Store.Use("a")

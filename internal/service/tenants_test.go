@@ -195,7 +195,7 @@ func TestTenantsStayBelowTheirWatermark(t *testing.T) {
 	waittest.Until(t, 20*time.Second, "8 objects of red are left", func() bool { return len(f.left(t, "red", keys...)) == 8 })
 	cancel()
 	if err := <-done; err == nil {
-		t.Error("the loop ended before its context")
+		t.Error("the loop that evicts: got nil at its end, want its context's error")
 	}
 	if left := f.left(t, "blue", keys...); len(left) != 9 {
 		t.Errorf("of a tenant at its watermark there are left %d objects, want 9", len(left))

@@ -223,7 +223,7 @@ func whenPrinted(t *testing.T, path, text string, f func()) {
 		}
 		select {
 		case <-deadline:
-			t.Errorf("%s: waited in vain for %q", path, text)
+			t.Errorf("%s after 20 s: got no %q in it, want it printed", path, text)
 			return
 		case <-tick.C:
 		}

@@ -37,7 +37,7 @@ func TestBenchRPCPlot(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(svg), "get, mooncake, think 20 µs, zipf") {
-		t.Errorf("no line of the calls with a pause in:\n%s", svg)
+		t.Errorf("the chart: got\n%s\nwant a line of the calls with a pause", svg)
 	}
 }
 

@@ -21,7 +21,7 @@ func startLocal(t *testing.T, args ...string) (*clitest.Background, local) {
 	var l local
 	clitest.Eventually(t, "the cluster is printed", func() bool {
 		if b.Ended() {
-			t.Fatalf("it ended: %+v", b.Wait())
+			t.Fatalf("lab cluster before it printed anything: got its end %+v, want it to run", b.Wait())
 		}
 		return json.Unmarshal([]byte(b.Out.String()), &l) == nil
 	})

@@ -226,7 +226,7 @@ func TestReplay(t *testing.T) {
 	unmounted := func() {
 		t.Helper()
 		if o := masterctl("segments").Want(t, cli.StatusOK); strings.Contains(o.Out, "host-") {
-			t.Errorf("a replay that has ended left memory mounted:\n%s", o.Out)
+			t.Errorf("segments after a replay's end: got\n%s\nwant no memory of its hosts mounted", o.Out)
 		}
 	}
 	unmounted()

@@ -36,7 +36,7 @@ func TestConclusions(t *testing.T) {
 			var out strings.Builder
 			drillReport(&out, &r)
 			if lines := strings.Split(strings.TrimSpace(out.String()), "\n"); !strings.Contains(lines[len(lines)-1], c.want) {
-				t.Errorf("%q is not last in:\n%s", c.want, out.String())
+				t.Errorf("the report: got\n%s\nwant %q in its last line", out.String(), c.want)
 			}
 		})
 	}

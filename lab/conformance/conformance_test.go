@@ -73,7 +73,7 @@ func TestEveryLineIsThere(t *testing.T) {
 	}
 	for _, l := range all() {
 		if seen[l.number] {
-			t.Errorf("line %d is there twice", l.number)
+			t.Errorf("line %d: got it twice, want it once", l.number)
 		}
 		seen[l.number] = true
 		if runs, shown := l.run != nil, l.shown != ""; runs && shown || !runs && !shown && !l.differs {
@@ -81,9 +81,9 @@ func TestEveryLineIsThere(t *testing.T) {
 		}
 		for test := range strings.FieldsSeq(l.shown) {
 			if comment, _, ok := declared(t, test); !ok {
-				t.Errorf("line %d: there is no test %s", l.number, test)
+				t.Errorf("line %d: got no test %s, want one that exists", l.number, test)
 			} else if want := "conformance line " + strconv.Itoa(l.number); !regexp.MustCompile(want + `\b`).MatchString(comment) {
-				t.Errorf("line %d: the comment of %s does not have %q", l.number, test, want)
+				t.Errorf("line %d: got the comment of %s without it, want %q there", l.number, test, want)
 			}
 		}
 		if listed := strings.Contains(string(differences), "\n| "+strconv.Itoa(l.number)+" |"); listed != l.differs {
@@ -92,7 +92,7 @@ func TestEveryLineIsThere(t *testing.T) {
 	}
 	for n := 1; n <= lines; n++ {
 		if !seen[n] {
-			t.Errorf("line %d is missing", n)
+			t.Errorf("line %d of %d: got none, want it listed", n, lines)
 		}
 	}
 }

@@ -50,7 +50,7 @@ var rows = []row{
 			w.put(key)
 			w.get(key, errs.OK)
 			if found, _ := w.Exist(key); !found {
-				w.Errorf("a key of %d bytes is not there", length)
+				w.Errorf("a key of %d bytes: got it not found, want it there after its put", length)
 			}
 			w.code("Remove", w.Remove(key, true), errs.OK)
 		}
@@ -84,10 +84,10 @@ func TestRows(t *testing.T) {
 			for _, test := range r.shown {
 				_, source, ok := declared(t, test)
 				if !ok {
-					t.Errorf("there is no test %s", test)
+					t.Errorf("got no test %s, want one that exists", test)
 				}
 				if ok && overProtocol.MatchString(test) && !everyGeneration.MatchString(source) {
-					t.Errorf("%s does not run in each generation", test)
+					t.Errorf("test %s: got it not in each generation, want all of them run", test)
 				}
 			}
 			if r.run == nil {

@@ -86,7 +86,7 @@ var segments = []line{
 		w.background(func(ctx context.Context) { _ = w.master.WatchClients(ctx, zerolog.Nop()) })
 		w.until("the silent client's object has vanished", func() bool {
 			if !w.Ping(1) {
-				w.Fatal("a client that pings has expired")
+				w.Fatal("a client that pings: got it expired, want it known")
 			}
 			found, _ := w.Exist("silent")
 			return !found

@@ -56,7 +56,7 @@ func (w *wire) FetchTasks(client byte) (list []job) {
 	for _, t := range do(w, w.g.FetchTasks, mooncake.Args{Client: id(client), Most: 100}).Value {
 		j := job{id: t.ID}
 		if err := json.Unmarshal([]byte(t.Payload), &j); err != nil {
-			w.Errorf("the payload %s: %v", t.Payload, err)
+			w.Errorf("payload %s: got error %v, want JSON", t.Payload, err)
 		}
 		list = append(list, j)
 	}

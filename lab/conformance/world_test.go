@@ -85,7 +85,7 @@ func (w *world) until(what string, done func() bool) {
 	defer cancel()
 	for !done() {
 		if err := clock.Sleep(ctx, 50*time.Millisecond); err != nil {
-			w.Fatalf("%s: not within a minute", what)
+			w.Fatalf("after a minute: got no change, want that %s", what)
 		}
 	}
 }
@@ -115,7 +115,7 @@ func overWire(t *testing.T, m *service.Master, generation string) func() api {
 	})
 	g, ok := mooncake.NewGeneration(generation)
 	if !ok {
-		t.Fatalf("no generation %s", generation)
+		t.Fatalf("got no generation %s of Mooncake's protocol, want one", generation)
 	}
 	return func() api {
 		c, err := mooncakeclient.Dial(t.Context(), l.Addr().String(), g)

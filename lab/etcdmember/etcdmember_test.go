@@ -34,7 +34,7 @@ func refused(t *testing.T, s etcdserver.Settings, p etcdmember.Peers, says ...st
 	server, err := etcdmember.Launch(s, p)
 	if err == nil {
 		_ = server.Close()
-		t.Fatal("it started")
+		t.Fatalf("start: got no error, want one that says %q", says)
 	}
 	for _, text := range says {
 		if !strings.Contains(err.Error(), text) {
@@ -140,7 +140,7 @@ func TestStartIsBoundedByItsContext(t *testing.T) {
 	s, err := etcdmember.Start(ctx, settings(t), half)
 	if err == nil {
 		_ = s.Close()
-		t.Fatal("half a cluster is ready")
+		t.Fatal("half a cluster: got it ready, want an error at the context's end")
 	}
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no leader") {
 		t.Errorf("got %v, want that it has no leader in time", err)

@@ -36,7 +36,7 @@ func TestEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := Run(ctx, Defaults()); err == nil {
-		t.Error("it went on with its context ended")
+		t.Error("Run with its context ended: got no error, want one")
 	}
 }
 
@@ -48,7 +48,7 @@ func TestCheck(t *testing.T) {
 		o := Defaults()
 		change(&o)
 		if o.Check() == nil {
-			t.Errorf("%s passes", name)
+			t.Errorf("%s: got no fault, want one", name)
 		}
 	}
 }

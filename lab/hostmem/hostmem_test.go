@@ -43,10 +43,10 @@ func TestMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := hosts.Read(h.Endpoint, h.Base+stripe/2, found); err != nil || string(found) != string(block) {
-		t.Errorf("got other bytes than were written, or error %v", err)
+		t.Errorf("bytes written over two stripes: got others or error %v, want the same read", err)
 	}
 	if err := hosts.Read("h-0:12345", hosts["h-0:12345"].Base+stripe/2, found); err != nil || string(found) == string(block) {
-		t.Errorf("got the bytes of one host on the other, or error %v", err)
+		t.Errorf("bytes written to one host: got them on the other or error %v, want them nowhere else", err)
 	}
 	for name, tt := range map[string]struct {
 		endpoint string

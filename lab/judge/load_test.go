@@ -46,11 +46,11 @@ func keeps(t *testing.T, v Verdict, promises string) {
 	}
 	for _, p := range promises {
 		if _, ok := v.Violations[string(p)]; !ok {
-			t.Errorf("promise %c was not checked", p)
+			t.Errorf("promise %c: got no check of it, want one", p)
 		}
 	}
 	if !v.OK || v.Undecided > 0 || len(v.Examples) > 0 {
-		t.Errorf("got OK %t, %d keys undecided: %s", v.OK, v.Undecided, strings.Join(v.Examples, "\n"))
+		t.Errorf("verdict: got OK %t, %d keys undecided, want OK and none undecided: %s", v.OK, v.Undecided, strings.Join(v.Examples, "\n"))
 	}
 }
 
@@ -91,7 +91,7 @@ func TestPlentyOfMemory(t *testing.T) {
 		}
 	}
 	if probes == 0 {
-		t.Error("got no answer to a probe")
+		t.Error("probes of a load: got no answer, want some")
 	}
 	for _, call := range []Call{PutStart, PutEnd, PutRevoke, Get, Exist, Remove, RemoveForce, RemoveRegex, Mark} {
 		if calls[call] == 0 {
@@ -203,7 +203,7 @@ func TestWatchedLoad(t *testing.T) {
 				default:
 					l.Mark("watched")
 					if l.Outage(l.Now()/2) < 0 || l.Counts().Calls > len(l.History()) {
-						t.Error("got more calls than records, or a negative outage")
+						t.Error("a load that is watched: got more calls than records or a negative outage, want neither")
 					}
 				}
 			}

@@ -173,7 +173,7 @@ func jump(t *testing.T, kv *clientv3.Client, layout journal.Layout, head string,
 	t.Helper()
 	moved := strings.Replace(head, `"sequence":`+strconv.FormatUint(uint64(from), 10), `"sequence":`+strconv.FormatUint(uint64(to), 10), 1)
 	if moved == head {
-		t.Fatalf("no sequence %d in %s", from, head)
+		t.Fatalf("the head %s: got no sequence %d, want it", head, from)
 	}
 	if _, err := kv.Put(t.Context(), layout.Head(), moved); err != nil {
 		t.Fatal(err)

@@ -103,7 +103,7 @@ func TestSave(t *testing.T) {
 				return one
 			}
 		}
-		t.Fatalf("no %s in %v", call, lines)
+		t.Fatalf("the saved history: got %v, want a record of %s", lines, call)
 		return nil
 	}
 	if put := find("put_start"); put["id"] != "7" || put["outcome"] != "ok" || put["start_ns"] != 5e6 {
@@ -125,7 +125,7 @@ func TestSave(t *testing.T) {
 func TestKeysAreGivenUp(t *testing.T) {
 	k := newKeyring("run", 16, true)
 	if one := k.slots[7].Load(); !one.pinned || k.slots[6].Load().pinned {
-		t.Error("got other keys pinned than every eighth")
+		t.Error("pinned keys: got others, want every eighth, as 7 and not 6")
 	}
 	first := k.slots[3].Load()
 	for i := range 2 * maxKeyCalls {

@@ -81,7 +81,7 @@ func (m *member) end() {
 			m.t.Errorf("the end of a node: got error %v, want none", err)
 		}
 	case <-time.After(30 * time.Second):
-		m.t.Error("the node has not ended after 30 s")
+		m.t.Error("a node after 30 s: got it running, want it ended")
 	}
 }
 

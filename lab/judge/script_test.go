@@ -31,11 +31,11 @@ func script(t *testing.T, text string) []Record {
 			continue
 		}
 		if len(fields) < 5 {
-			t.Fatalf("a line is too short: %q", line)
+			t.Fatalf("a history's line: got %q, want at least 5 fields", line)
 		}
 		r, err := parse(fields)
 		if err != nil {
-			t.Fatalf("%q: %v", line, err)
+			t.Fatalf("a history's line %q: got error %v, want a record", line, err)
 		}
 		history = append(history, r)
 	}
@@ -67,7 +67,7 @@ func parse(fields []string) (r Record, err error) {
 	default:
 		kind, ok := kinds[answer]
 		if !ok {
-			return r, fmt.Errorf("no answer %q", answer)
+			return r, fmt.Errorf("got the answer %q, want ok, true, false, lost or a kind", answer)
 		}
 		r.Outcome, r.Kind = Failed, kind
 	}
@@ -118,7 +118,7 @@ func (r *Record) parseOption(field string) (err error) {
 	case "exact":
 		r.Exact = true
 	default:
-		err = fmt.Errorf("no option %q", name)
+		err = fmt.Errorf("got the option %q, want one that script's comment lists", name)
 	}
 	return err
 }

@@ -133,13 +133,13 @@ func (s *Server) start() {
 	began := s.clock()
 	etcd, err := etcdserver.NewServer(s.config())
 	if err != nil {
-		s.t.Fatalf("sim: etcd: start a server on %s: %v", s.dataDir(), err)
+		s.t.Fatalf("sim: etcd: start a server on %s: got error %v, want none", s.dataDir(), err)
 	}
 	etcd.Start()
 	<-etcd.ReadyNotify()
 	time.Sleep(began + startTime - s.clock())
 	if err := s.leases.recover(etcd); err != nil {
-		s.t.Fatalf("sim: etcd: list the leases: %v", err)
+		s.t.Fatalf("sim: etcd: list the leases: got error %v, want none", err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s.tasks.Go(func() { s.leases.run(ctx, etcd) })
@@ -180,7 +180,7 @@ func (s *Server) Up() {
 func (s *Server) Wipe() {
 	s.t.Helper()
 	if err := os.RemoveAll(s.dataDir()); err != nil {
-		s.t.Fatalf("sim: etcd: wipe the data: %v", err)
+		s.t.Fatalf("sim: etcd: wipe the data: got error %v, want none", err)
 	}
 	s.clusters++
 }
@@ -193,13 +193,13 @@ func (s *Server) Backup() Backup {
 	s.t.Helper()
 	file, err := os.CreateTemp(s.dir, "backup")
 	if err != nil {
-		s.t.Fatalf("sim: etcd: save a backup: %v", err)
+		s.t.Fatalf("sim: etcd: a file for a backup: got error %v, want none", err)
 	}
 	defer func() { _ = file.Close() }()
 	data := s.running().Backend().Snapshot()
 	defer func() { _ = data.Close() }()
 	if _, err := data.WriteTo(file); err != nil {
-		s.t.Fatalf("sim: etcd: save a backup: %v", err)
+		s.t.Fatalf("sim: etcd: save a backup: got error %v, want none", err)
 	}
 	return Backup(file.Name())
 }
@@ -215,7 +215,7 @@ func (s *Server) Restore(b Backup) {
 		PeerURLs: memberURLs.StringSlice(), InitialCluster: member + "=" + memberURLs.String(), InitialClusterToken: s.token(),
 	})
 	if err != nil {
-		s.t.Fatalf("sim: etcd: restore %s: %v", b, err)
+		s.t.Fatalf("sim: etcd: restore %s: got error %v, want none", b, err)
 	}
 }
 

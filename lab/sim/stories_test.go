@@ -69,10 +69,10 @@ func compareWith(t *testing.T, file, got string) {
 	}
 	b, err := os.ReadFile(file)
 	if err != nil {
-		t.Fatalf("%v; write the story with -update", err)
+		t.Fatalf("the transcript: got error %v, want it recorded; write the story with -update", err)
 	}
 	if got != string(b) {
-		t.Errorf("got another transcript than %s; if it is right, write it anew with -update. Want:\n%sGot:\n%s", file, b, got)
+		t.Errorf("the transcript: got another than %s, want it unchanged; if it is right, write it anew with -update. Want:\n%sGot:\n%s", file, b, got)
 	}
 }
 

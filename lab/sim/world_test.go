@@ -273,7 +273,7 @@ func (w *world) equalTo(primary, n *node) (err error) {
 		cancel()
 		switch {
 		case err == nil && got != want:
-			return fmt.Errorf("at sequence %d the digests are %v and %v", seq, want, got)
+			return fmt.Errorf("digest at sequence %d: got %v, want the primary's %v", seq, got, want)
 		case err == nil:
 			return nil
 		}

@@ -90,7 +90,7 @@ func TestGeneratedShape(t *testing.T) {
 		for seed, tr := range traces {
 			got := f.of(tr)
 			if math.Abs(got-f.conversation) > f.one {
-				t.Errorf("seed %d: %s: got %.4f, the conversation trace has %.4f", seed, f.name, got, f.conversation)
+				t.Errorf("seed %d, %s: got %.4f, want within %.4f of the conversation trace, %.4f", seed, f.name, got, f.one, f.conversation)
 			}
 			values = append(values, got)
 			sum += got
@@ -98,7 +98,7 @@ func TestGeneratedShape(t *testing.T) {
 		mean := sum / float64(len(values))
 		t.Logf("%-18s %8.4f  from %8.4f to %8.4f", f.name, mean, slices.Min(values), slices.Max(values))
 		if math.Abs(mean-f.conversation) > f.mean {
-			t.Errorf("mean of %s: got %.4f, the conversation trace has %.4f", f.name, mean, f.conversation)
+			t.Errorf("mean of %s: got %.4f, want within %.4f of the conversation trace, %.4f", f.name, mean, f.mean, f.conversation)
 		}
 	}
 }

@@ -63,7 +63,7 @@ func put(t *testing.T, client *clientv3.Client, key, value string) (failed, unan
 		}
 		cancel()
 		if failed > 1000 {
-			t.Fatalf("no attempt succeeds: %v", err)
+			t.Fatalf("put of %s: got %d failed attempts, the last one %v, want one that succeeds", key, failed, err)
 		}
 	}
 }
@@ -78,7 +78,7 @@ func TestMemberThatHangs(t *testing.T) {
 	etcd.Pause(first)
 	defer etcd.Resume(first)
 	if failed, unanswered := put(t, client, "k", "0"); failed == 0 || unanswered > 0 {
-		t.Errorf("the call under way: %d attempts failed, %d had no answer for %v; it is to fail earlier", failed, unanswered, attemptTimeout)
+		t.Errorf("the call under way: got %d failed attempts, %d of them after %v, want some, each earlier", failed, unanswered, attemptTimeout)
 	}
 	for i := range 50 {
 		if failed, _ := put(t, client, "k", fmt.Sprint(i)); failed > 0 {
@@ -92,7 +92,7 @@ func TestMemberThatHangs(t *testing.T) {
 			t.Errorf("the watch: %v, %v; want an event", seen.Events, seen.Err())
 		}
 	case <-time.After(11 * time.Second):
-		t.Error("the watch stays with the member that hangs")
+		t.Error("a watch at a member that hangs: got nothing for 11 s, want it to begin anew at another")
 	}
 }
 
@@ -165,7 +165,7 @@ func TestKeepAliveWhenAMemberHangs(t *testing.T) {
 		}
 		cancel()
 	}
-	t.Errorf("no keepalive succeeds: %v", err)
+	t.Errorf("keepalives past a member that hangs: got %v, want one that succeeds", err)
 }
 
 // keepAlive does it as package promote does.
@@ -198,7 +198,7 @@ func TestConnectionThatIsDeaf(t *testing.T) {
 		}
 		etcd.LoseBusiest(0)
 		if failed, unanswered := put(t, client, "k", "deaf"); failed == 0 || unanswered > 0 {
-			t.Errorf("round %d, the call under way: %d attempts failed, %d had no answer for %v; it is to fail earlier", round, failed, unanswered, attemptTimeout)
+			t.Errorf("round %d, the call under way: got %d failed attempts, %d of them after %v, want some, each earlier", round, failed, unanswered, attemptTimeout)
 		}
 	}
 }
@@ -249,7 +249,7 @@ func lost(t *testing.T, client *clientv3.Client) {
 	ctx, cancel := context.WithTimeout(t.Context(), attemptTimeout/2)
 	defer cancel()
 	if _, err := client.Put(ctx, "k", "lost"); err == nil {
-		t.Error("a put without a quorum succeeded")
+		t.Error("a put without a quorum: got no error, want one")
 	}
 }
 
@@ -302,7 +302,7 @@ func TestMembersThatHangUnderShortDeadlines(t *testing.T) {
 				break
 			}
 			if tries == 10 {
-				t.Fatalf("member %d hangs: %d reads have failed, the last one: %v", hung, tries, err)
+				t.Fatalf("member %d hangs: got %d failed reads, the last one %v, want one that succeeds", hung, tries, err)
 			}
 		}
 		etcd.Resume(hung)
@@ -326,7 +326,7 @@ func TestMovesAreLogged(t *testing.T) {
 	defer client.Close()
 	put(t, client, "k", "0")
 	if len(log) > 0 {
-		t.Errorf("got %s before anything happened", <-log)
+		t.Errorf("the log before any move: got %s, want nothing", <-log)
 	}
 	etcd.Stop(first)
 	put(t, client, "k", "1")

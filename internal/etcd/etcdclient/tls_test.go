@@ -68,11 +68,11 @@ func TestAuthoritiesAreReadAgain(t *testing.T) {
 	first, end := context.WithTimeout(ctx, time.Second)
 	defer end()
 	if _, err := client.Get(first, "k"); err == nil {
-		t.Error("with another authority: got no error")
+		t.Error("with another authority: got no error, want one")
 	}
 	write(right)
 	if err := etcdclient.Check(ctx, client, server.Endpoints()); err != nil {
-		t.Errorf("with the right one: %v", err)
+		t.Errorf("with the right authority in the file: got error %v, want none", err)
 	}
 	cancel()
 	<-ended

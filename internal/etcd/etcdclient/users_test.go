@@ -84,7 +84,7 @@ func TestUsersAreTaken(t *testing.T) {
 	}
 	if client, err := etcdclient.Connect(t.Context(), etcd.Endpoints(), etcdclient.Access{User: "root", Password: etcdclient.FixedPassword("wrong")}, nil); err == nil {
 		_ = client.Close()
-		t.Error("a wrong password is taken")
+		t.Error("a wrong password: got a connection, want an error")
 	}
 }
 
@@ -228,7 +228,7 @@ func TestUsersBesideSilentMembers(t *testing.T) {
 	client, err := etcdclient.Connect(ctx, append(slices.Clone(silent), etcd.Endpoints()...), access, nil)
 	cancel()
 	if err != nil {
-		t.Fatalf("beside silent members: %v", err)
+		t.Fatalf("connect beside silent members: got error %v, want the one that answers used", err)
 	}
 	defer func() { _ = client.Close() }()
 	put(t, client, "k", "0") // it outlives the context
@@ -237,7 +237,7 @@ func TestUsersBesideSilentMembers(t *testing.T) {
 	time.AfterFunc(100*time.Millisecond, cancel)
 	begun := time.Now()
 	if _, err := etcdclient.Connect(ctx, silent, access, nil); !errors.Is(err, context.Canceled) || time.Since(begun) > 4*time.Second { // it would try for 5 s
-		t.Errorf("with silent members, given up after 100 ms: got %v after %v", err, time.Since(begun))
+		t.Errorf("silent members, given up after 100 ms: got %v after %v, want canceled, within 4s", err, time.Since(begun))
 	}
 	access.Password = etcdclient.FixedPassword("wrong")
 	if _, err := etcdclient.Connect(t.Context(), append(slices.Clone(silent), etcd.Endpoints()...), access, nil); err == nil || etcdclient.Silent(err) {

@@ -15,11 +15,11 @@ func TestAClaimedAddress(t *testing.T) {
 	first.Member.Founds = true
 	at := second.Member.PeerAddr
 	if err := etcdserver.CheckUnclaimed(t.Context(), at, etcdserver.TLS{}, etcdserver.ClaimWait); err != nil {
-		t.Errorf("nobody calls, yet %v", err)
+		t.Errorf("an address that nobody calls: got error %v, want it unclaimed", err)
 	}
 	a := start(t, first)
 	if err := etcdserver.CheckUnclaimed(t.Context(), first.Member.PeerAddr, etcdserver.TLS{}, 0); err == nil {
-		t.Error("an address that is taken is free")
+		t.Error("an address where another listens: got no error, want one")
 	}
 	client := dial(t, a.Endpoints()...)
 	if _, err := client.MemberAddAsLearner(t.Context(), []string{etcdserver.PeerURL(at, etcdserver.TLS{})}); err != nil {
@@ -30,7 +30,7 @@ func TestAClaimedAddress(t *testing.T) {
 		t.Errorf("got %v, want that it is called", err)
 	}
 	if l, err := net.Listen("tcp", at); err != nil {
-		t.Errorf("the address is not free again: %v", err)
+		t.Errorf("an address after the check: got error %v, want it free again", err)
 	} else {
 		_ = l.Close()
 	}

@@ -98,13 +98,13 @@ func TestConnectionsAreBounded(t *testing.T) {
 	first := idle(s.Endpoints()[0])
 	for end := time.Now().Add(patience); room.Load() != 0; runtime.Gosched() {
 		if time.Now().After(end) {
-			t.Fatalf("%d of %d places are free beside twice as many connections", room.Load(), most)
+			t.Fatalf("beside twice as many connections: got %d of %d places free, want none", room.Load(), most)
 		}
 	}
 	for _, address := range []string{s.Endpoints()[0], cfg.Member.PeerAddr} {
 		for _, c := range idle(address) {
 			if _, err := c.Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
-				t.Fatalf("a connection too many to %s stays: %v", address, err)
+				t.Fatalf("a connection too many to %s: got it open (%v), want it closed", address, err)
 			}
 		}
 	}
@@ -180,26 +180,26 @@ func TestWhoseConnectionsAreTaken(t *testing.T) {
 	s := start(t, cfg)
 	clients, members := strings.TrimPrefix(s.Endpoints()[0], "https://"), cfg.Member.PeerAddr
 	if !taken(t, clients, caller(t, files)) || !taken(t, members, caller(t, files)) {
-		t.Error("a node's connection is refused")
+		t.Error("a node's connections: got one refused, want both ports to take them")
 	}
 	if stranger := caller(t, own("stranger", "127.0.0.1")); taken(t, clients, stranger) || taken(t, members, stranger) {
-		t.Error("a certificate of another name is taken")
+		t.Error("a certificate of another name: got it taken, want it refused at both ports")
 	}
 	elsewhere := caller(t, own("node", "10.0.0.1"))
 	if !taken(t, clients, elsewhere) {
-		t.Error("of clients the address does not matter, and one is refused")
+		t.Error("a client at an address not in its certificate: got it refused, want it taken: only members are bound to one")
 	}
 	if taken(t, members, elsewhere) {
-		t.Error("a member's certificate is taken from another address")
+		t.Error("a member at an address not in its certificate: got it taken, want it refused")
 	}
 	log.until(t, "give the member a certificate with that address") // what helps
 	if !taken(t, members, caller(t, own("node", "localhost"))) {
-		t.Error("a member's certificate with a name of its address is refused")
+		t.Error("a member whose certificate has a name of its address: got it refused, want it taken")
 	}
 
 	foreign := other("node", "127.0.0.1")
 	if taken(t, clients, caller(t, foreign)) || taken(t, members, caller(t, foreign)) {
-		t.Error("a certificate of another authority is taken")
+		t.Error("a certificate of another authority: got it taken, want it refused at both ports")
 	}
 	both, err := os.ReadFile(files.CA)
 	if err != nil {
@@ -213,19 +213,19 @@ func TestWhoseConnectionsAreTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !taken(t, clients, caller(t, foreign)) || !taken(t, members, caller(t, foreign)) {
-		t.Error("a certificate of a new authority is refused")
+		t.Error("a certificate of an authority just added: got it refused, want it taken without a restart")
 	}
 	if err := os.WriteFile(files.CA, []byte("half a file"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if !taken(t, clients, caller(t, foreign)) || !taken(t, members, caller(t, files)) {
-		t.Error("with a file that cannot be used, those who were taken before are refused")
+		t.Error("a file of authorities that is no good: got certificates refused, want those taken before taken on")
 	}
 	if err := os.WriteFile(files.CA, slices.Concat(both, more[:len(more)/2]), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if !taken(t, clients, caller(t, foreign)) || !taken(t, members, caller(t, foreign)) {
-		t.Error("with a file that breaks off after an authority, those of the others are refused")
+		t.Error("a file that breaks off after an authority: got certificates refused, want those of all others taken on")
 	}
 }
 
@@ -268,7 +268,7 @@ func TestBothProtocolsOverTLS(t *testing.T) {
 	}
 	defer r.Body.Close()
 	if body, err := io.ReadAll(r.Body); err != nil || !strings.Contains(string(body), "true") {
-		t.Errorf("health: got %s %s, %v", r.Status, body, err)
+		t.Errorf("health over HTTP/1.1 and TLS: got %s %s, error %v, want true", r.Status, body, err)
 	}
 }
 
@@ -298,7 +298,7 @@ func TestCloseDoesNotWaitForSilentConnections(t *testing.T) {
 	}
 	for _, c := range []net.Conn{silent, greeted} {
 		if _, err := c.Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
-			t.Errorf("a connection is left: %v", err)
+			t.Errorf("a silent connection after close: got it open (%v), want it closed", err)
 		}
 	}
 }
@@ -315,7 +315,7 @@ func TestLongDataDirectory(t *testing.T) {
 	}
 	put(t, dial(t, s.Endpoints()...), "k", "v")
 	if made, err := os.ReadDir(temp); err != nil || len(made) > 0 { // one that is killed would leave it
-		t.Errorf("made in the directory for temporary files: %v, %v", made, err)
+		t.Errorf("the directory for temporary files: got %v, error %v, want nothing made there", made, err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -345,7 +345,7 @@ func (l *lockedLog) until(t *testing.T, text string) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Errorf("the log does not say %q: %s", text, says)
+			t.Errorf("the log after %v: got %s, want %q in it", patience, says, text)
 			return
 		}
 	}
@@ -374,7 +374,7 @@ func TestSocketThatStays(t *testing.T) {
 	select {
 	case err = <-ended:
 	case <-time.After(patience):
-		t.Fatalf("the server has not ended within %v", patience)
+		t.Fatalf("a socket that cannot be removed: got the server running after %v, want it ended", patience)
 	}
 	if err != nil {
 		t.Errorf("close: got %v, want no error", err)

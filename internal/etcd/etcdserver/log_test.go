@@ -20,7 +20,7 @@ func TestLogsAreReducedAndRouted(t *testing.T) {
 	log.Warn("simple token is not cryptographically signed")
 	log.Warn("Failed to detect schema version", zap.Error(errors.New("missing term information")))
 	if out.Len() > 0 {
-		t.Errorf("noise was logged: %s", out.String())
+		t.Errorf("noise of etcd: got it logged, want nothing: %s", out.String())
 	}
 
 	log.Warn("slow", zap.Int("ms", 7))
@@ -44,7 +44,7 @@ func TestLogsAreReducedAndRouted(t *testing.T) {
 	func() {
 		defer func() {
 			if recover() == nil {
-				t.Error("Fatal went on")
+				t.Error("Fatal: got a return, want a panic: nothing goes on after it")
 			}
 		}()
 		log.Fatal("damaged")
@@ -57,6 +57,6 @@ func TestLogsAreReducedAndRouted(t *testing.T) {
 	muted.Store(true)
 	log.Error("while closing")
 	if out.Len() > 0 {
-		t.Errorf("a muted log wrote %s", out.String())
+		t.Errorf("a muted log: got %s, want nothing", out.String())
 	}
 }

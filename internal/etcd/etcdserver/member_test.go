@@ -71,10 +71,10 @@ func pair(t *testing.T) (first, second etcdserver.Settings, a *etcdserver.Server
 func TestMemberJoinsVotesAndGoes(t *testing.T) {
 	first, second, a, id := pair(t)
 	if etcdserver.HasData(second.DataDir) {
-		t.Error("an empty directory has data")
+		t.Error("an empty directory: got that it has data, want that it has none")
 	}
 	if !etcdserver.HasData(first.DataDir) {
-		t.Error("a directory in use has no data")
+		t.Error("a member's directory: got that it has no data, want that it has some")
 	}
 	client := dial(t, a.Endpoints()...)
 	b, err := etcdserver.Launch(second)
@@ -95,7 +95,7 @@ func TestMemberJoinsVotesAndGoes(t *testing.T) {
 			t.Errorf("got %v, want what to do with the directory", err)
 		}
 	case <-time.After(30 * time.Second):
-		t.Error("a member that was taken away goes on")
+		t.Error("a member taken away: got it running after 30 s, want its server ended")
 	}
 }
 

@@ -143,7 +143,7 @@ func TestDamagedDataIsAnError(t *testing.T) {
 		"garbage in the log": func(t *testing.T, member string) {
 			logs, err := filepath.Glob(filepath.Join(member, "wal", "*.wal"))
 			if err != nil || len(logs) == 0 {
-				t.Fatalf("no write-ahead log: %v", err)
+				t.Fatalf("write-ahead log: got %d files, error %v, want at least one", len(logs), err)
 			}
 			for _, path := range logs {
 				write(t, path, strings.Repeat("garbage", 1000))

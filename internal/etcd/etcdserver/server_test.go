@@ -209,13 +209,13 @@ func TestRefusesWhatItCannotUse(t *testing.T) {
 			s, err := etcdserver.Start(t.Context(), tt.cfg)
 			if err == nil {
 				_ = s.Close()
-				t.Fatal("it started")
+				t.Fatalf("start: got no error, want one that says %q", tt.says)
 			}
 			if tt.is != nil && !errors.Is(err, tt.is) {
-				t.Errorf("error is not %v: %v", tt.is, err)
+				t.Errorf("start: got %v, want an error that is %v", err, tt.is)
 			}
 			if !strings.Contains(err.Error(), tt.says) {
-				t.Errorf("error does not say %q: %v", tt.says, err)
+				t.Errorf("start: got %v, want an error that says %q", err, tt.says)
 			}
 		})
 	}
@@ -230,7 +230,7 @@ func TestErrTellsWhenItDies(t *testing.T) {
 			t.Errorf("got %v, want an error with \"no longer serves\"", err)
 		}
 	case <-time.After(30 * time.Second):
-		t.Error("no word of it")
+		t.Error("etcd stopped by itself: got no error within 30 s, want one on Err")
 	}
 }
 

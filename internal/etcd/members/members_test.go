@@ -46,7 +46,7 @@ func TestAddAndRemove(t *testing.T) {
 		t.Errorf("removing nobody: got %v, want %v", err, errs.InvalidParams)
 	}
 	if err := cluster.Remove(ctx, at); err != nil {
-		t.Errorf("removing one that never started: %v", err)
+		t.Errorf("removal of a member that never started: got error %v, want none", err)
 	}
 	for _, bad := range [][2]string{{"", at}, {"a=b", at}, {"c", "http://127.0.0.1"}, {"c", "x"}} {
 		if _, err := cluster.Add(ctx, bad[0], bad[1]); errs.KindOf(err) != errs.InvalidParams {
@@ -160,10 +160,10 @@ func TestLostChanges(t *testing.T) {
 		switch kind, now := errs.KindOf(err), isThere(at); {
 		case kind == errs.OK && now == added, kind == errs.Unavailable && now != added, kind == errs.Unresolved && !strings.Contains(run.Fault(), "MemberList"):
 		default:
-			t.Errorf("%v, to add: %v: got %v, with the member there: %v", run, added, err, now)
+			t.Errorf("%v, to add: %v: got %v, with the member there: %v, want the error to say what is true of it", run, added, err, now)
 		}
 		if err := call(c, at); err != nil || isThere(at) != added {
-			t.Errorf("%v, to add: %v: again: got %v, with the member there: %v", run, added, err, isThere(at))
+			t.Errorf("%v, to add: %v, again: got %v, with the member there: %v, want no error, and it there: %v", run, added, err, isThere(at), added)
 		}
 		if err := remove(direct, at); err != nil {
 			t.Fatal(err)

@@ -89,7 +89,7 @@ func (r *rig) page(path string) (*html.Node, string) {
 	r.t.Helper()
 	w := r.get(path)
 	if w.Code != http.StatusOK {
-		r.t.Fatalf("GET %s: %d %s", path, w.Code, w.Body)
+		r.t.Fatalf("GET %s: got %d %s, want 200", path, w.Code, w.Body)
 	}
 	return parse(r.t, w.Body.String())
 }
@@ -123,7 +123,7 @@ func has(t *testing.T, where, text string, parts ...string) {
 	t.Helper()
 	for _, part := range parts {
 		if !strings.Contains(text, part) {
-			t.Errorf("%s: no %q in:\n%s", where, part, text)
+			t.Errorf("%s: got\n%s\nwant %q in it", where, text, part)
 		}
 	}
 }
@@ -145,25 +145,25 @@ func TestStructure(t *testing.T) {
 			count[n.Data]++
 			for _, name := range []string{"src", "href", "action"} {
 				if url := attr(n, name); url != "" && !strings.HasPrefix(url, "/console/") && !strings.HasPrefix(url, "#") {
-					t.Errorf("%s: <%s %s=%q> leaves this node", p.Name, n.Data, name, url)
+					t.Errorf("page %s: got <%s %s=%q>, want only links to this node", p.Name, n.Data, name, url)
 				}
 			}
 			for _, a := range n.Attr {
 				if a.Key == "style" || strings.HasPrefix(a.Key, "on") {
-					t.Errorf("%s: <%s %s=%q> is forbidden by the policy", p.Name, n.Data, a.Key, a.Val)
+					t.Errorf("page %s: got <%s %s=%q>, want no inline style or script: the policy forbids them", p.Name, n.Data, a.Key, a.Val)
 				}
 			}
 			if attr(n, "aria-current") == "page" {
 				current = attr(n, "href")
 			}
 			if (n.Data == "input" || n.Data == "select") && n.Parent.Data != "label" && attr(n, "aria-label") == "" {
-				t.Errorf("%s: <%s name=%q> has no label", p.Name, n.Data, attr(n, "name"))
+				t.Errorf("page %s: got <%s name=%q> without a label, want one", p.Name, n.Data, attr(n, "name"))
 			}
 			if n.Data == "th" && attr(n, "scope") == "" {
-				t.Errorf("%s: a head of a table has no scope", p.Name)
+				t.Errorf("page %s: got a head of a table without a scope, want one", p.Name)
 			}
 			if _, live := liveness(n); live && attr(n, "id") == "" {
-				t.Errorf("%s: a live <%s> has no id", p.Name, n.Data)
+				t.Errorf("page %s: got a live <%s> without an id, want one", p.Name, n.Data)
 			}
 		}
 		for _, one := range []string{"main", "nav", "header", "footer", "h1", "title"} {
@@ -172,7 +172,7 @@ func TestStructure(t *testing.T) {
 			}
 		}
 		if current != "/console/"+p.Name {
-			t.Errorf("%s: the navigation marks %q", p.Name, current)
+			t.Errorf("page %s: got %q marked in the navigation, want the page itself", p.Name, current)
 		}
 	}
 }
@@ -210,7 +210,7 @@ func TestPlaces(t *testing.T) {
 	c := &console{Sources: r.Sources, places: make(chan struct{}, 1)}
 	h := c.limited(func(w http.ResponseWriter, r *http.Request) {
 		if _, ok := r.Context().Deadline(); !ok {
-			t.Error("a page has no deadline")
+			t.Error("the context of a page: got no deadline, want one")
 		}
 		inner := httptest.NewRecorder()
 		c.limited(nil)(inner, r)
@@ -237,7 +237,7 @@ func TestCancelledRequest(t *testing.T) {
 	cancel()
 	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/console/settings", nil).WithContext(ctx))
 	if page := body(h, "/console/settings"); strings.Contains(page, context.Canceled.Error()) {
-		t.Errorf("the next request got what the cancelled one did:\n%s", page)
+		t.Errorf("a request after a cancelled one: got\n%s\nwant no word of the other's end", page)
 	}
 }
 
@@ -252,7 +252,7 @@ func TestEscaping(t *testing.T) {
 	for _, p := range pages() {
 		page := r.get("/console/" + p.Name + "?" + strings.ReplaceAll("at=X&key=X&tenant=X&text=X&type=X", "X", "%22%3E%3Cscript%3Ealert(1)")).Body.String()
 		if strings.Contains(page, "<script>alert") || strings.Contains(page, `" onclick="y`) {
-			t.Errorf("%s: text became markup:\n%s", p.Name, page)
+			t.Errorf("page %s with names that look like markup: got\n%s\nwant them as text", p.Name, page)
 		}
 	}
 }

@@ -44,7 +44,7 @@ func FuzzConsole(f *testing.F) {
 			return
 		}
 		if w.Code != http.StatusOK {
-			t.Fatalf("%s?%s: %d %s", name, query, w.Code, w.Body)
+			t.Fatalf("%s?%s: got %d %s, want 200", name, query, w.Code, w.Body)
 		}
 		tree, _ := parse(t, w.Body.String())
 		scripts := 0
@@ -59,7 +59,7 @@ func FuzzConsole(f *testing.F) {
 				to, err := url.Parse(a.Val)
 				link := a.Key == "href" || a.Key == "src" || a.Key == "action"
 				if strings.HasPrefix(a.Key, "on") || link && (err != nil || to.Host != "" || to.Scheme != "") {
-					t.Fatalf("%s?%s: <%s %s=%q>", name, query, n.Data, a.Key, a.Val)
+					t.Fatalf("%s?%s: got <%s %s=%q>, want no script in an attribute and no link elsewhere", name, query, n.Data, a.Key, a.Val)
 				}
 			}
 		}
@@ -76,6 +76,6 @@ func checkChart(t *testing.T, query string, w *httptest.ResponseRecorder) {
 	err := json.Unmarshal(w.Body.Bytes(), &chart)
 	width := chart.To - chart.From
 	if w.Code != http.StatusBadRequest && (w.Code != http.StatusOK || err != nil || width < 59 || width > 24*60*60+1) {
-		t.Fatalf("timeline.json?%s: %d, %v, %v s\n%s", query, w.Code, err, width, w.Body)
+		t.Fatalf("timeline.json?%s: got %d, error %v, a chart of %v s, want 400, or a minute to a day\n%s", query, w.Code, err, width, w.Body)
 	}
 }

@@ -73,7 +73,7 @@ func TestCluster(t *testing.T) {
 	has(t, "cluster", r.get("/console/cluster").Body.String(), `href="http://10.0.0.1:9003/console/cluster"`)
 	has(t, "cluster over TLS", r.get("https://localhost/console/cluster").Body.String(), `href="https://10.0.0.1:9003/console/cluster"`)
 	if page := r.get("/console/cluster").Body.String(); strings.Contains(page, "<button disabled>Hand over") {
-		t.Error("a node that does not serve offers a handover")
+		t.Error("the cluster page of a node that does not serve: got a handover offered, want none")
 	}
 	r.node.NodeID = "a"
 	r.Gate.Open(service.NewMaster(service.Master{Term: 2, Answers: func() bool { return true }}))
@@ -90,7 +90,7 @@ func TestCluster(t *testing.T) {
 	}
 	r.status.Journal = nil
 	if _, text := r.page("/console/cluster"); strings.Contains(text, "handover") {
-		t.Errorf("without HA a handover is spoken of: %s", text)
+		t.Errorf("the cluster page without HA: got %s, want no word of a handover", text)
 	}
 	r.status.Nodes, r.status.Node = nil, &pb.Node{NodeId: "a", Role: pb.Role_ROLE_PRIMARY, RpcAddress: "10.0.0.1:50051", Version: "v1"}
 	has(t, "the one node without HA, with labels for phones", r.get("/console/cluster").Body.String(), `<td data-label="Role">`, `<td data-label="Behind">no<`,
@@ -167,7 +167,7 @@ func TestSettings(t *testing.T) {
 	has(t, "settings", text, "1 setting differs between nodes", "Setting a (primary) b old", "client_ttl 20s 20s not known",
 		"default_kv_lease_ttl differs 7s 10s (the default) not known", `"http://…@10.0.0.1:2379"`)
 	if strings.Contains(text, "secret") {
-		t.Error("a password is shown")
+		t.Error("the settings page: got a password in it, want none")
 	}
 }
 
@@ -189,7 +189,7 @@ func TestJournal(t *testing.T) {
 	has(t, "all", look("/console/journal"), `1/2 2026`, `PUT_END object 1 1/1`, `PUT_START object 1 key "a"`)
 	add(3, "REMOVE", strings.Repeat("x", 10_000))
 	if text := look("/console/journal?type=REMOVE"); !strings.Contains(text, "1/3") || strings.Contains(text, "1/2") || len(text) > 3000 {
-		t.Errorf("one type, cut: got %s", text)
+		t.Errorf("the journal page of one type: got %s, want only that event, cut to 3000 bytes", text)
 	}
 	has(t, "text", look("/console/journal?text=key"), `1/1`)
 	for seq := range 3 * maxEvents {

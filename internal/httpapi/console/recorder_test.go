@@ -49,14 +49,14 @@ func TestRecorderKeepsADay(t *testing.T) {
 			t.Errorf("of state files there are %d marks, want those of 24 hours", len(saves))
 		}
 		if len(marks) < 2*24*60*60/(300+int(savesApart/time.Second)) {
-			t.Errorf("%d marks in 24 hours are too few", len(marks))
+			t.Errorf("the last 24 hours: got %d marks, want at least %d", len(marks), 2*24*60*60/(300+int(savesApart/time.Second)))
 		}
 		if len(r.marks["role"]) > maxMarks || len(r.marks["load"]) != maxMarks || len(r.gaps) != maxGaps || len(r.gaps[0].Cause) > maxText+3 {
 			t.Errorf("%d marks, %d gaps with %d bytes of text: want %d, %d and at most %d", len(r.marks), len(r.gaps), len(r.gaps[0].Cause), maxMarks, maxGaps, maxText)
 		}
 		stop()
 		if err := <-ended; err == nil {
-			t.Error("Run ended without the error of its context")
+			t.Error("Run at its context's end: got no error, want the context's")
 		}
 	})
 }
@@ -103,7 +103,7 @@ func TestRecorderNotesChanges(t *testing.T) {
 			t.Errorf("got the gaps %+v since %v, want one of 2 s", gaps, start)
 		}
 		if r.open() != nil {
-			t.Error("the gap has not ended")
+			t.Errorf("a gap after etcd is back: got %+v open, want it ended", r.open())
 		}
 		if _, gaps, _ := r.noted(begun.Add(time.Hour), begun.Add(2*time.Hour)); len(gaps) != 0 {
 			t.Errorf("an hour later: got %+v, want no gap", gaps)

@@ -35,12 +35,12 @@ func TestTimeline(t *testing.T) {
 		"role this process started, as primary")
 	_, text = r.page("/console/timeline?w=5m")
 	if strings.Contains(text, "term 2:") {
-		t.Errorf("the last 5 minutes show what ended before:\n%s", text)
+		t.Errorf("the last 5 minutes: got\n%s\nwant nothing of term 2, which ended before", text)
 	}
 	_, text = r.page("/console/timeline?w=5m&at=11:39")
 	has(t, "at 11:39", text, "nobody answered before term 2", "11:36:30 to 2026-01-31 11:41:30")
 	if strings.Contains(text, "term 3") {
-		t.Errorf("around 11:39 shows what came later:\n%s", text)
+		t.Errorf("5 minutes around 11:39: got\n%s\nwant nothing of term 3, which came later", text)
 	}
 	_, text = r.page("/console/timeline?at=soon")
 	has(t, "no time", text, `This page is not whole. "soon" is no time`)
@@ -84,7 +84,7 @@ func TestTimelineWithoutEtcd(t *testing.T) {
 	r.termErr = errs.New(errs.NotSupported, "History", "high availability is off")
 	_, text := r.page("/console/timeline")
 	if strings.Contains(text, "not whole") {
-		t.Errorf("without HA: %s", text)
+		t.Errorf("the timeline without HA: got %s, want no word that it is not whole: there are no terms to miss", text)
 	}
 }
 
@@ -131,6 +131,6 @@ func TestMoment(t *testing.T) {
 		}
 	}
 	if _, err := moment("25:99", noon); err == nil {
-		t.Error("25:99 is a time")
+		t.Error("the moment 25:99: got no error, want one")
 	}
 }

@@ -35,10 +35,10 @@ func FuzzRequests(f *testing.F) {
 		switch w.Code {
 		case http.StatusOK, http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusRequestEntityTooLarge, http.StatusInsufficientStorage:
 		default:
-			t.Fatalf("%s %q: got %d %s", m, query, w.Code, w.Body)
+			t.Fatalf("%s %q: got %d %s, want a status that says what is wrong with the request", m, query, w.Code, w.Body)
 		}
 		if got := ask(http.MethodGet, query, nil); m == http.MethodPut && w.Code == http.StatusOK && len(body) > 0 && !bytes.Equal(got.Body.Bytes(), body) && got.Code != http.StatusNotFound {
-			t.Fatalf("%q: put %q, got %q", query, body, got.Body)
+			t.Fatalf("GET %q: got %q, want what was put: %q", query, got.Body, body)
 		}
 		_ = ask(http.MethodDelete, query, nil)
 	})

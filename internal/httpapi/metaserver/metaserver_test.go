@@ -157,7 +157,7 @@ func TestNodesShareEtcd(t *testing.T) {
 		case got == "200 metadata updated" && won < 0:
 			won = i
 		case got != "400 Duplicate rpc_meta key not allowed":
-			t.Errorf("writer %d got %q, and %d had set it", i, got, won)
+			t.Errorf("writer %d of one rpc_meta: got %q, want a refusal: writer %d had set it", i, got, won)
 		}
 	}
 	for _, n := range nodes {

@@ -53,7 +53,7 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 		t.Errorf("the log says %q, want why", r.log.String())
 	}
 	if got, _, err := r.dial(t).Call(t.Context(), much, body("")); err != nil || got != "" {
-		t.Errorf("a small answer beside it: %v", err)
+		t.Errorf("a small answer beside large ones that nobody reads: got %q, error %v, want an empty one", got, err)
 	}
 	silent.Close()
 	until(t, "there is room again", func() bool {
@@ -206,7 +206,7 @@ func TestStalledRequestsLeaveRoom(t *testing.T) {
 	_ = other.SetDeadline(time.Now().Add(20 * time.Second)) // long before the first of them ends
 	write(t, other, frame(0, echo, strings.Repeat("z", large/4), ""))
 	if _, err := other.Read(make([]byte, 1)); err != nil {
-		t.Errorf("a large request of another host: %v", err)
+		t.Errorf("a large request of another host: got error %v, want an answer: the first leaves half of the room", err)
 	}
 }
 

@@ -36,7 +36,7 @@ func FuzzClient(f *testing.F) {
 		<-done
 		var refused *Error
 		if err == nil && (len(got) > len(sent) || sent[2] != 0) || errors.As(err, &refused) && refused.Code == 0 {
-			t.Fatalf("%x: got %q, %v", sent, got, err)
+			t.Fatalf("answer %x: got %q, error %v, want no more than was sent, or an error with its code", sent, got, err)
 		}
 	})
 }

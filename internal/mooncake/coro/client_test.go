@@ -110,7 +110,7 @@ func TestIdleConnectionsAreSmall(t *testing.T) {
 			t.Fatalf("%d bytes, %v; want %d", len(got), err, size)
 		}
 		if _, _, err := c.Call(t.Context(), echo, body(large+"x")); err == nil {
-			t.Fatal("too large a request was sent")
+			t.Fatalf("a request of %d bytes, with room for %d: got no error, want one", size+1, size)
 		}
 	}
 	until(t, "little is left", func() bool { return heap() < before+conns*size/4 })

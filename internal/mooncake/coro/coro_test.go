@@ -253,7 +253,7 @@ func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) { // polls
 		if time.Now().After(deadline) {
-			t.Fatalf("not within 20 s: %s", what)
+			t.Fatalf("after 20 s: got no change, want that %s", what)
 		}
 	}
 }
@@ -415,7 +415,7 @@ func TestDisconnect(t *testing.T) {
 	}
 	r.Disconnect()
 	if _, _, err := c.Call(t.Context(), echo, body("a")); err == nil {
-		t.Error("the connection still works")
+		t.Error("a call after Disconnect: got an answer, want an error")
 	}
 	if _, _, err := r.dial(t).Call(t.Context(), echo, body("a")); err != nil {
 		t.Errorf("a new one: got %v, want no error", err)
@@ -435,7 +435,7 @@ func TestPeerGone(t *testing.T) {
 	<-r.waiting
 	h := r.handler(0)
 	if h.conn.PeerGone() {
-		t.Error("it is said to have gone")
+		t.Error("a peer that waits for its answer: got it called gone, want it there")
 	}
 	cancel()
 	if err := <-called; !errors.Is(err, context.Canceled) {
@@ -471,7 +471,7 @@ func TestStop(t *testing.T) {
 		t.Errorf("Stop: got %v, want no error", err)
 	}
 	if _, err := net.Dial("tcp", r.address); err == nil {
-		t.Error("it still listens")
+		t.Errorf("connect after Stop to %s: got a connection, want an error", r.address)
 	}
 }
 
@@ -490,6 +490,6 @@ func TestStopCutsOff(t *testing.T) {
 		t.Errorf("Stop: got %v, want context.Canceled", err)
 	}
 	if err := <-answered; err == nil {
-		t.Error("the call got an answer")
+		t.Error("a call under way at Stop's deadline: got an answer, want it cut off")
 	}
 }

@@ -69,7 +69,7 @@ func FuzzServer(f *testing.F) {
 		}
 		answer, err := io.ReadAll(c)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Fatalf("%x: neither an answer nor an end", b)
+			t.Fatalf("%x: got neither an answer nor an end within 20 s, want one of them", b)
 		}
 		return answer
 	}
@@ -134,11 +134,11 @@ func FuzzFragments(f *testing.F) {
 			_ = c.SetDeadline(time.Now().Add(20 * time.Second))
 			go inPieces(c.(*net.UnixConn), sent, cuts)
 			if got[i], err = io.ReadAll(c); errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Fatalf("%x: neither an answer nor an end", sent)
+				t.Fatalf("%x: got neither an answer nor an end within 20 s, want one of them", sent)
 			}
 		}
 		if !bytes.Equal(got[0], got[1]) {
-			t.Fatalf("%x, cut by %x: a goroutine answers %x, a loop %x", sent, cuts, got[0], got[1])
+			t.Fatalf("%x, cut by %x: got %x from a loop, want what a goroutine answers: %x", sent, cuts, got[1], got[0])
 		}
 	})
 }

@@ -50,7 +50,7 @@ func patiently(t *testing.T, r *rig, what string, call func(*coro.Client) error)
 			return
 		}
 	}
-	t.Errorf("%s: got no answer in time", what)
+	t.Errorf("%s: got no answer twice within %v, want one", what, r.Limits.Frame)
 }
 
 // Answers that are ready go while the next of the requests that came together
@@ -205,7 +205,7 @@ func TestPeerStaysWhateverTheDeadlines(t *testing.T) {
 	h := r.handler(0)
 	<-time.After(frameLimit + frameLimit/4)
 	if h.conn.PeerGone() {
-		t.Error("it is said to have gone since its frame has come")
+		t.Error("a peer after its frame's deadline: got it called gone, want it there: its frame has come")
 	}
 	patiently(t, r, "another one", func(c *coro.Client) error {
 		_, _, err := c.Call(t.Context(), echo, body(""))
@@ -223,10 +223,10 @@ func TestPeerStaysWhateverTheDeadlines(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := r.Serve(listener); err == nil { // waits until all have been interrupted
-		t.Error("it serves")
+		t.Error("Serve after Stop: got no error, want one")
 	}
 	if h.conn.PeerGone() {
-		t.Error("it is said to have gone since the server stops")
+		t.Error("a peer while the server stops: got it called gone, want it there")
 	}
 	c.Close()
 	until(t, "it has gone", h.conn.PeerGone)

@@ -110,7 +110,7 @@ func TestFloodsTakeTurns(t *testing.T) {
 					t.Error(err)
 				}
 				if !s.NoSlots() {
-					t.Error("a connection kept its slot after its end")
+					t.Error("all connections have ended: got a slot still taken, want all free")
 				}
 			})
 		})

@@ -33,7 +33,7 @@ func FuzzSubscriber(f *testing.F) {
 		_ = ours.Close()
 		<-done
 		if s.topics < 0 || s.topics > len(sent) {
-			t.Fatalf("%x: %d subscriptions", sent, s.topics)
+			t.Fatalf("%x: got %d subscriptions, want 0 to %d", sent, s.topics, len(sent))
 		}
 	})
 }

@@ -66,7 +66,7 @@ func (r *rig) background(run func(context.Context) error) (stop func()) {
 	go func() {
 		defer close(ended)
 		if err := run(ctx); ctx.Err() == nil {
-			r.t.Errorf("it ended by itself: %v", err)
+			r.t.Errorf("background work: got its end with error %v, want it to go on until it is stopped", err)
 		}
 	}()
 	stop = func() { cancel(); <-ended }
@@ -111,7 +111,7 @@ func (r *rig) until(what string, so func() bool) {
 	for deadline := time.After(20 * time.Second); !so(); {
 		select {
 		case <-deadline:
-			r.t.Fatalf("it is not so that %s", what)
+			r.t.Fatalf("after 20 s: got no change, want that %s", what)
 		case <-time.After(time.Millisecond):
 		}
 	}
@@ -136,7 +136,7 @@ func (r *rig) receive(sub zmq4.Socket) (b batch) {
 	b.number = binary.BigEndian.Uint64(msg.Frames[1])
 	payload, rest, err := msgp.ReadIntfBytes(msg.Frames[2])
 	if err != nil || len(rest) > 0 {
-		r.t.Fatalf("the payload %q is no MessagePack: %v, rest %q", msg.Frames[2], err, rest)
+		r.t.Fatalf("payload %q: got error %v, rest %q, want MessagePack and no rest", msg.Frames[2], err, rest)
 	}
 	parts := payload.([]any)
 	if len(parts) != 3 || fmt.Sprint(parts[2]) != "0" {
@@ -282,7 +282,7 @@ func TestSlowSubscriber(t *testing.T) {
 			t.Fatalf("batch %d for the quick one, want %d", b.number, last)
 		}
 		if i == 1000 {
-			t.Fatal("60 MiB are held for a subscriber that does not read")
+			t.Fatalf("a subscriber that does not read: got %d batches of 60 KiB held for it, want it dropped", i)
 		}
 	}
 	r.until("only the quick one is left", func() bool { return r.Subscribed() == 1 })
@@ -310,7 +310,7 @@ func TestHostilePeers(t *testing.T) {
 		t.Errorf("a peer that speaks HTTP: %v, want the connection closed", err)
 	}
 	if r.subscribe(0); r.Subscribed() != 1 {
-		t.Error("after all of them a subscriber is not served")
+		t.Errorf("a subscriber after all those peers: got %d served, want 1", r.Subscribed())
 	}
 }
 

@@ -88,11 +88,11 @@ func FuzzAnswers(f *testing.F) {
 				switch r := resp.(type) {
 				case *pb.BatchExistKeyResponse:
 					if len(r.GetExists()) != len(keys) {
-						t.Fatalf("%s: %x: got %d answers to %d keys", c.generation.Name, answer, len(r.GetExists()), len(keys))
+						t.Fatalf("%s, answer %x: got %d answers, want one for each of %d keys", c.generation.Name, answer, len(r.GetExists()), len(keys))
 					}
 				case *pb.BatchGetReplicaListResponse:
 					if len(r.GetObjects()) != len(keys) {
-						t.Fatalf("%s: %x: got %d lists for %d keys", c.generation.Name, answer, len(r.GetObjects()), len(keys))
+						t.Fatalf("%s, answer %x: got %d lists, want one for each of %d keys", c.generation.Name, answer, len(r.GetObjects()), len(keys))
 					}
 				}
 			}
@@ -110,7 +110,7 @@ func FuzzView(f *testing.F) {
 			return
 		}
 		if _, _, err := net.SplitHostPort(address); err != nil {
-			t.Fatalf("%q: got the address %q: %v", view, address, err)
+			t.Fatalf("view %q: got the address %q, error %v, want a host and a port", view, address, err)
 		}
 	})
 }

@@ -31,7 +31,7 @@ func answerTo(t *testing.T, req proto.Message) (method string, resp proto.Messag
 			return name, found.New().Interface()
 		}
 	}
-	t.Fatalf("there is no call %s", call)
+	t.Fatalf("call %s: got no method, want one of %d", call, len(methods))
 	return "", nil
 }
 

@@ -393,7 +393,7 @@ func TestPutStartOfOneThatWasGone(t *testing.T) {
 	expect(t, "PutStart after an answer", ask(t, c, c.Generation.PutStart, args), errs.ObjectExists)
 	expect(t, "PutEnd", ask(t, c, c.Generation.PutEnd, mooncake.Args{Client: client(7), Item: mooncake.PutItem{Key: "a"}}), errs.OK)
 	if q := n.primary.Store.Stats().Quarantined; q == 0 {
-		t.Error("the place of the first one is not in quarantine, and its writer may be at work")
+		t.Errorf("the first put's place: got %d bytes in quarantine, want some: its writer may be at work", q)
 	}
 }
 

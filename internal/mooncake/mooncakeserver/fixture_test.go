@@ -128,7 +128,7 @@ func (n *node) dial(t testing.TB, generation string) *mooncakeclient.Conn {
 	t.Helper()
 	g, ok := mooncake.NewGeneration(generation)
 	if !ok {
-		t.Fatalf("no generation %s", generation)
+		t.Fatalf("got no generation %s of Mooncake's protocol, want one", generation)
 	}
 	c, err := mooncakeclient.Dial(t.Context(), n.address[generation], g)
 	if err != nil {

@@ -131,7 +131,7 @@ func TestAnotherGeneration(t *testing.T) {
 	log := n.log.String()
 	for _, want := range []string{`"generation":"v0.3.11"`, `"spoken_by":["head","v0.3.12"]`, "--mooncake-listen"} {
 		if !strings.Contains(log, want) {
-			t.Errorf("the log lacks %s: %s", want, log)
+			t.Errorf("the log after a client of another release: got %s, want %s in it", log, want)
 		}
 	}
 	if err := fails(t, c, mooncake.Call[int64]{Function: mooncake.Function{Name: "no such", ID: 1}, Result: structpack.NewMessage(structpack.Int64)},
@@ -268,7 +268,7 @@ func TestRelayFromAPrimaryThatHangs(t *testing.T) {
 	s.gate.SetHint(service.Hint{}) // its session has ended
 	s.gate.SetHint(service.Hint{RPC: next.address["head"]})
 	if err := <-failed; err == nil {
-		t.Error("the call got an answer")
+		t.Error("a call relayed to a primary that hangs: got an answer, want an error once another serves")
 	}
 	c = s.dial(t, "head")
 	if r := ask(t, c, c.Generation.ExistKey, mooncake.Args{Key: "a"}); r.Failure != 0 {

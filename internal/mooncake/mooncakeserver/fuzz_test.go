@@ -49,7 +49,7 @@ func fuzzCalls(f *testing.F, n *node) {
 		case err != nil:
 			t.Fatalf("%s %s of %x: %v; want an answer", names[g], fn.Name, body, err)
 		case binary.LittleEndian.Uint32([]byte(answer))&^1 != fn.Result.Hash():
-			t.Fatalf("%s %s of %x: an answer of another type", names[g], fn.Name, body)
+			t.Fatalf("%s %s of %x: got an answer of another type, want hash %08x", names[g], fn.Name, body, fn.Result.Hash())
 		}
 	})
 }
@@ -67,7 +67,7 @@ func FuzzSelectGeneration(f *testing.F) {
 		_, _, err := c.Call(context.Background(), mooncakeserver.SelectGeneration(), raw(body))
 		var refused *coro.Error
 		if err != nil && (!errors.As(err, &refused) || refused.Code != coro.CodeInvalidArguments) {
-			t.Fatalf("%x: %v", body, err)
+			t.Fatalf("generation %x: got error %v, want it selected, or refused as invalid", body, err)
 		}
 	})
 }

@@ -89,7 +89,7 @@ func TestUnmountsOfOthers(t *testing.T) {
 		expect(t, what+": its own, later", ask(t, c, g.GracefulUnmount, mooncake.Args{SegmentID: segment.ID{11}, Client: client(5), GraceMillis: 1000}), errs.OK)
 		for _, id := range []segment.ID{{12}, {13}} {
 			if _, _, mounted := n.primary.Store.OwnerOf(id); !mounted {
-				t.Errorf("%s: segment %v is gone", what, id)
+				t.Errorf("%s: got segment %v unmounted, want it mounted: it was not asked for", what, id)
 			}
 		}
 	}

@@ -84,7 +84,7 @@ func TestCallsThatWaitForAChange(t *testing.T) {
 	}
 	select {
 	case err := <-answered:
-		t.Fatalf("a call did not wait: %v", err)
+		t.Fatalf("a call of a key that is being changed: got an answer (error %v), want it to wait", err)
 	default:
 	}
 	e.Abort(n.primary.Store)

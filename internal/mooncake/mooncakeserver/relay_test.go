@@ -303,7 +303,7 @@ func TestRelaysLogWhatTheyLose(t *testing.T) {
 	}
 	for range clients {
 		if err := <-failed; err == nil {
-			t.Error("a call got an answer")
+			t.Error("a relayed call when the primary dies: got an answer, want an error")
 		}
 	}
 	close(goOn)
@@ -313,11 +313,11 @@ func TestRelaysLogWhatTheyLose(t *testing.T) {
 	}
 	for _, want := range []string{n.address["head"], `"function":"BatchRemove"`, "EOF"} {
 		if !strings.Contains(log, want) {
-			t.Errorf("the log lacks %s: %s", want, log)
+			t.Errorf("the log of lost relays: got %s, want %s in it", log, want)
 		}
 	}
 	if strings.Contains(log, "does not speak as") {
-		t.Errorf("clients are blamed: %s", log)
+		t.Errorf("the log of lost relays: got %s, want no blame on clients", log)
 	}
 }
 

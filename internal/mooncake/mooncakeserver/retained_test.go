@@ -29,7 +29,7 @@ func TestStateKeepsNoRequests(t *testing.T) {
 			err = structpack.Unpack(new(structpack.Reader), answer, g.MountSegment.Result, &r)
 		}
 		if err != nil || r.Failure != 0 {
-			t.Fatalf("MountSegment: %v, %d", err, r.Failure)
+			t.Fatalf("MountSegment: got failure %d, error %v, want success", r.Failure, err)
 		}
 	}
 	mount(0, "")

@@ -65,7 +65,7 @@ func useTenants(t *testing.T, c *mooncakeclient.Conn, g *mooncake.Generation) {
 	expect(t, "over the quota", start("red", "m", 251), errs.TenantQuotaExceeded)
 	expect(t, "Remove", ask(t, c, g.Remove, mooncake.Args{Key: "k", Tenant: "red"}), errs.OK)
 	if exists("red", "k") || !exists("blue", "k") || exists("default", "k") {
-		t.Error("the removal of one tenant's key touches another's")
+		t.Error("k of tenant red was removed: got k gone from blue, or still at red or default, want it at blue alone")
 	}
 	if r := ask(t, c, g.GetReplicaListByRegex, mooncake.Args{Key: ".", Tenant: "red"}); len(r.Value) != 1 || r.Value[0].Key != "l" {
 		t.Errorf("GetReplicaListByRegex: got %+v, want one tenant's key", r.Value)

@@ -56,7 +56,7 @@ func TestTextThatIsNotUTF8(t *testing.T) {
 		want(t, "BatchGetReplicaList", list, errs.OK, errs.OK)
 		for _, r := range append(list[0].Value.Replicas, list[1].Value.Replicas...) {
 			if !utf8.ValidString(r.Endpoint) {
-				t.Errorf("a replica that gRPC cannot carry: %+v", r)
+				t.Errorf("a replica: got %+v, want UTF-8 in its endpoint: gRPC carries no other text", r)
 			}
 		}
 	})

@@ -132,7 +132,7 @@ func TestTasks(t *testing.T) {
 			`"dynamic_replication_lease_id_low":0,"dynamic_replication_version_epoch":0}`
 		if list[0].Payload != want || !json.Valid([]byte(list[1].Payload)) ||
 			list[1].Payload != `{"tenant_id":"default","key":"k","source":"x","target":"y"}` {
-			t.Errorf("got the payloads %s and %s", list[0].Payload, list[1].Payload)
+			t.Errorf("payloads of the tasks: got %s and %s, want %s, and a move from x to y", list[0].Payload, list[1].Payload, want)
 		}
 		end := func(by byte, id mooncake.TaskID, status metadata.TaskStatus) mooncake.Done {
 			return ask(t, c, g.MarkTaskToComplete, mooncake.Args{Client: client(by), TaskEnd: mooncake.TaskEnd{ID: id, Status: int32(status), Message: "why"}})

@@ -36,7 +36,7 @@ func TestUpserts(t *testing.T) {
 		elsewhere := ask(t, c, g.UpsertStart, start(9, 100))
 		expect(t, "an upsert in progress", elsewhere, errs.OK)
 		if elsewhere.Value.Replicas[0].Address == first.Value.Replicas[0].Address {
-			t.Error("the memory of an upsert in progress is given to another")
+			t.Error("another client's upsert beside one in progress: got the memory of the first, want other memory")
 		}
 		expect(t, "the late end of the one before", ask(t, c, g.UpsertEnd, named(8)), errs.IllegalClient)
 		expect(t, "its end", ask(t, c, g.UpsertEnd, named(9)), errs.OK)
@@ -46,7 +46,7 @@ func TestUpserts(t *testing.T) {
 		leased := ask(t, c, g.UpsertStart, start(9, 100))
 		expect(t, "an object with a lease", leased, errs.OK)
 		if leased.Value.Replicas[0].Address == elsewhere.Value.Replicas[0].Address {
-			t.Error("bytes that a reader may read are written anew")
+			t.Error("an upsert of an object with a lease: got the same memory, want other: a reader may read it")
 		}
 		expect(t, "a put", ask(t, c, g.PutStart, start(9, 100)), errs.ObjectExists)
 		expect(t, "its revocation", ask(t, c, g.UpsertRevoke, named(9)), errs.OK)

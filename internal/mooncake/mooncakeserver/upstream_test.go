@@ -58,7 +58,7 @@ func TestRelaysTakeTurns(t *testing.T) {
 			t.Errorf("failure %d is news: %v; want the first only", i, news)
 		}
 		if o.failed(second, errRefused) {
-			t.Error("what another relay has found out is news")
+			t.Error("a failure that another relay has found: got it as news, want it known")
 		}
 		o.now += o.mustWait(pause/2, 3*pause/2)
 		if i == 7 {
@@ -74,15 +74,15 @@ func TestRelaysTakeTurns(t *testing.T) {
 	select {
 	case <-serves:
 	default:
-		t.Error("those who wait are not woken")
+		t.Error("the primary serves again: got those who wait not woken, want them woken")
 	}
 	o.mayAsk()
 	if o.failed(another, errRefused) {
-		t.Error("it says that it serves and does not: is news")
+		t.Error("a primary that connects and does not answer: got its failure as news, want it known")
 	}
 	o.mustWait(longestPause/2, 3*longestPause/2)
 	if o.failed(asking, errRefused) {
-		t.Error("the one that hung has news")
+		t.Error("the failure of a relay that hung: got it as news, want it known")
 	}
 
 	o.now += time.Hour
@@ -93,14 +93,14 @@ func TestRelaysTakeTurns(t *testing.T) {
 		t.Errorf("it has answered, and: %v; want no reason", o.why())
 	}
 	if !o.failed(again, errRefused) {
-		t.Error("a failure after an answer is no news")
+		t.Error("a failure after an answer: got it as known, want it as news")
 	}
 	o.mustWait(firstPause/2, 3*firstPause/2)
 
 	o.gate.SetHint(service.Hint{Term: 2, RPC: "b"})
 	next := o.mayAsk()
 	if o.failed(again, errRefused) {
-		t.Error("a failure of the primary before is news")
+		t.Error("a failure of the primary before: got it as news, want it ignored")
 	}
 	o.mayAsk()
 	o.failed(next, errRefused)

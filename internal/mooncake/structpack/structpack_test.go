@@ -221,7 +221,7 @@ func TestElementsAreBounded(t *testing.T) {
 	v := make([]string, 300)
 	packed := structpack.Pack(&w, nil, m, &v)
 	if err := structpack.Unpack(&answers, string(packed[:len(packed)-1]), m, new([]string)); err == nil {
-		t.Error("a list of more elements than there are bytes for was taken")
+		t.Error("a list of more elements than its bytes hold: got no error, want one")
 	}
 }
 
@@ -273,7 +273,7 @@ func FuzzUnpack(f *testing.F) {
 		failed := structpack.Unpack(&r, message, all, &second)
 		if err := structpack.Unpack(&answers, message, all, &first); err != nil {
 			if failed == nil {
-				t.Fatalf("a message that is taken from anybody is no answer: %v", err)
+				t.Fatalf("a message that is read with bounds: got error %v without them, want none", err)
 			}
 			return
 		}

@@ -31,13 +31,13 @@ func FuzzParse(f *testing.F) {
 		}
 		e, _ := rpcerr.Parse(err)
 		if e == nil || e.Kind == errs.OK || e.Error() == "" {
-			t.Fatalf("%x: got %v", b, e)
+			t.Fatalf("status %x: got %v, want an error of a known kind, with a text", b, e)
 		}
 		_ = rpcerr.Plain(err)
 		var item pb.ItemError
 		if proto.Unmarshal(b, &item) == nil {
 			if e := rpcerr.Item(&item, "Get"); e == nil || e.Kind == errs.OK {
-				t.Fatalf("%x: an item that failed got %v", b, e)
+				t.Fatalf("an item that failed, %x: got %v, want an error of a known kind", b, e)
 			}
 		}
 	})

@@ -31,7 +31,7 @@ func kinds(t *testing.T) []errs.Kind {
 			}
 		}
 		if !found {
-			t.Errorf("errs has no kind for %s", name)
+			t.Errorf("%s of the contract: got no kind in errs, want one", name)
 		}
 	}
 	slices.Sort(all)
@@ -66,7 +66,7 @@ func TestEveryKindGoesThereAndBack(t *testing.T) {
 				t.Errorf("%v %s: code %v, want %v", kind, name, st.Code(), kind.Code())
 			}
 			if st.Message() == "" {
-				t.Errorf("%v %s: no message", kind, name)
+				t.Errorf("%v %s: got a status without a message, want one", kind, name)
 			}
 			detail := st.Details()[0].(*pb.ErrorDetail)
 			if detail.GetNumber() != kind.Number() {
@@ -113,8 +113,8 @@ func TestStatusOfOtherErrors(t *testing.T) {
 			t.Errorf("%s: %v %v %q, want %v %v %q", name, st.Code(), got.Kind, st.Message(), tc.code, tc.kind, tc.text)
 		}
 	}
-	if rpcerr.Status(nil, "Get", source) != nil {
-		t.Error("no error has a status")
+	if got := rpcerr.Status(nil, "Get", source); got != nil {
+		t.Errorf("no error: got status %v, want none", got)
 	}
 	if st := rpcerr.Status(errs.ObjectNotFound, "Get", rpcerr.Source{NodeID: "\xff"}); st.Code() != codes.NotFound {
 		t.Errorf("a node id that is not UTF-8: %v; want NotFound", st)
@@ -165,7 +165,7 @@ func TestErrorsNestOnce(t *testing.T) {
 		}
 	}
 	if err := errors.New("odd"); rpcerr.Plain(err) != err || rpcerr.Plain(nil) != nil {
-		t.Error("another error does not stay as it is")
+		t.Errorf("errors that are not gRPC's: got %v and %v, want %v and nil, unchanged", rpcerr.Plain(err), rpcerr.Plain(nil), err)
 	}
 }
 

@@ -87,7 +87,7 @@ func TestIdentify(t *testing.T) {
 			t.Errorf("%s: got %v %v, want %v", name, i, err, test.want)
 		}
 		if i.Role == Client && err == nil && (i.CheckClient(id.String()) != nil || i.CheckClient(uuid.NewString()) == nil || i.CheckClient("") == nil) {
-			t.Errorf("%s: a client may use its own id, and no other", name)
+			t.Errorf("%s: got %+v, want its own id allowed, and no other", name, i)
 		}
 	}
 	other := strings.ToUpper(secret)
@@ -101,12 +101,12 @@ func TestIdentify(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("the new token is not taken")
+			t.Fatal("the new token after 20 s: got it refused, want it accepted")
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 	if _, err := c.Identify(plain, "bearer "+secret); err == nil {
-		t.Error("the old token is still taken")
+		t.Error("the old token after the new one: got it accepted, want it refused")
 	}
 	cancel()
 	wg.Wait()

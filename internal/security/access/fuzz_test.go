@@ -16,14 +16,14 @@ func FuzzTokens(f *testing.F) {
 		if err != nil {
 			for _, word := range strings.Fields(string(b)) {
 				if len(word) >= minToken && strings.Contains(err.Error(), word) {
-					t.Fatalf("the error %q has a token", err)
+					t.Fatalf("a bad file of tokens: got the error %q, want no token in it", err)
 				}
 			}
 			return
 		}
 		for _, i := range tokens {
 			if i.Role != Operator && i.Role != Viewer && i.Role != Client || i.Role != Client && i.ClientID != [16]byte{} {
-				t.Fatalf("%q gives %+v", b, i)
+				t.Fatalf("tokens %q: got %+v, want an operator, a viewer or a client, and an id of a client only", b, i)
 			}
 		}
 	})

@@ -131,7 +131,7 @@ func TestReload(t *testing.T) {
 	deadline := time.Now().Add(20 * time.Second)
 	for name() != "second" {
 		if time.Now().After(deadline) {
-			t.Fatal("the new certificate is not in use")
+			t.Fatalf("20 s after the files changed: got the certificate of %s in use, want that of second", name())
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
@@ -173,7 +173,7 @@ func TestLoadRefuses(t *testing.T) {
 		"a CA without a certificate":   {CA: a.Key},
 	} {
 		if _, err := Load(files, nil); err == nil {
-			t.Errorf("%s: got no error", name)
+			t.Errorf("Load of %s: got no error, want one", name)
 		}
 	}
 	if _, err := Open(t.TempDir()+"/new", time.Hour); err != nil {
@@ -181,6 +181,6 @@ func TestLoadRefuses(t *testing.T) {
 	}
 	again, err := Open(ours.dir, time.Hour)
 	if err != nil || !again.cert.Equal(ours.cert) {
-		t.Errorf("the same directory: got another authority, or %v", err)
+		t.Errorf("Open of the same directory: got another authority, or error %v, want the one before", err)
 	}
 }

@@ -68,7 +68,7 @@ func TestUnfitCertificateIsNotTaken(t *testing.T) {
 		}
 		ours.issue(t, "node", Subject{Name: "third", Hosts: []string{host}})
 		if changed, err := s.Renew(); err != nil || !changed || s.Name() != "third" {
-			t.Errorf("a good certificate after one %s: got %v, %v and %s in use", what, changed, err, s.Name())
+			t.Errorf("a good certificate after one %s: got changed %v, error %v, %s in use, want third", what, changed, err, s.Name())
 		}
 	}
 }
@@ -94,10 +94,10 @@ func TestAuthorityAndCertificateChangeTogether(t *testing.T) {
 			}
 			_, err := s.Renew()
 			if i == len(order)-1 && (err != nil || s.Name() != "second") {
-				t.Errorf("%v: at the end %s is in use, with %v", order, s.Name(), err)
+				t.Errorf("order %v: got %s in use at the end, error %v, want second", order, s.Name(), err)
 			}
 			if _, err := handshake(t, s.Server(tls.RequireAndVerifyClientCert), s.Client()); err != nil {
-				t.Errorf("%v, after %s: the node does not take its own certificate: %v", order, step, err)
+				t.Errorf("order %v, after %s: got error %v, want the node to take its own certificate", order, step, err)
 			}
 		}
 	}
@@ -128,7 +128,7 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 			t.Errorf("%s: got %v, %v; want an error that names the file", what, changed, err)
 		}
 		if _, err := Load(files, nil); err == nil {
-			t.Errorf("%s: a start takes it", what)
+			t.Errorf("%s at a start: got no error, want one", what)
 		}
 		overwrite(t, f.name, good)
 	}

@@ -32,14 +32,14 @@ func TestBudget(t *testing.T) {
 	text := b.Refuse("b", 160, 80, 1)
 	for _, want := range []string{`1 more clients are too many: "b" has 80 of all 160`, "--max-clients", "--peer-share"} {
 		if !strings.Contains(text, want) {
-			t.Errorf("the refusal %q does not say %q", text, want)
+			t.Errorf("a refusal: got %q, want %q in it", text, want)
 		}
 	}
 	for peer, n := range map[string]int64{"b": 80, "c": 5, "d": 5, "e": 5, "f": 5} {
 		b.GiveBack(peer, n)
 	}
 	if !b.Empty() {
-		t.Errorf("when all is given back, %d of %v are counted", b.all, b.of)
+		t.Errorf("all is given back: got %d of %v counted, want none", b.all, b.of)
 	}
 }
 

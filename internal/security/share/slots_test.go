@@ -49,7 +49,7 @@ func TestSlots(t *testing.T) {
 		synctest.Wait()
 		select {
 		case <-got:
-			t.Fatal("a third one of the same peer did not wait")
+			t.Fatal("a third connection of a peer with two slots: got one at once, want it to wait")
 		default:
 		}
 		other := serve("b", 0)
@@ -69,14 +69,14 @@ func TestSlots(t *testing.T) {
 		stop()
 		began = time.Now()
 		if first.Wait(stopped); time.Since(began) > 0 {
-			t.Errorf("a wait after its context's end took %v", time.Since(began))
+			t.Errorf("a wait after its context's end: got %v, want none", time.Since(began))
 		}
 		for _, s := range []*Slot{waits, first, second, third, other} {
 			s.End()
 			s.End()
 		}
 		if !slots.Empty() {
-			t.Error("somebody has a slot after all were given back")
+			t.Error("all slots are given back: got one still taken, want none")
 		}
 	})
 }

@@ -58,7 +58,7 @@ func TestWaitTakesTurns(t *testing.T) {
 		}
 		b.GiveBack("many", 2)
 		if !b.Empty() {
-			t.Errorf("when all is given back, %v is counted", b.of)
+			t.Errorf("all is given back: got %v counted, want none", b.of)
 		}
 	})
 }
@@ -69,7 +69,7 @@ func TestWaitForMuch(t *testing.T) {
 		b := NewBudget(Rule{Total: 16, Peer: 10, Few: 1})
 		ctx, leave := context.WithCancelCause(t.Context())
 		if taken, _, _ := b.Take("a", 10); !taken {
-			t.Fatal("a got nothing")
+			t.Fatal("the first of the whole budget: got nothing for a, want 10")
 		}
 		var left error
 		go func() { left = b.Wait(ctx, "b", 8) }()
@@ -81,7 +81,7 @@ func TestWaitForMuch(t *testing.T) {
 		}
 		synctest.Wait()
 		if passed {
-			t.Error("c, which asks for 2, passed b, which waits for 8")
+			t.Error("c waits for 2 and b, before it, for 8: got c served first, want b")
 		}
 		why := errors.New("on purpose")
 		leave(why)

@@ -71,7 +71,7 @@ func TestChangesDuringAWalk(t *testing.T) {
 	for round := 0; ; round++ {
 		b, err := s.Next(t.Context(), time.Millisecond)
 		if err != nil {
-			t.Fatalf("after %d answers: %v", round, err)
+			t.Fatalf("a walk, after %d answers: got error %v, want the next answer", round, err)
 		}
 		for _, e := range b.Events {
 			if e.After != 0 {
@@ -84,14 +84,14 @@ func TestChangesDuringAWalk(t *testing.T) {
 			w.remove(fmt.Sprint("k", round))
 			w.put(fmt.Sprint("new", round))
 			if b.Through != (kvevents.Checkpoint{}) {
-				t.Fatalf("answer %d has a position, amid all keys", round)
+				t.Fatalf("answer %d, amid all keys: got position %+v, want none before the end", round, b.Through)
 			}
 		} else if !b.Resync && len(b.Events) == 0 && b.Through.Seq == w.at {
 			break
 		}
 	}
 	if !maps.Equal(known, w.keys) {
-		t.Errorf("the subscriber knows %d keys, there are %d", len(known), len(w.keys))
+		t.Errorf("a subscriber after a walk: got %d keys, want the %d that there are", len(known), len(w.keys))
 	}
 	if got := w.feed.Counts(); got.Resyncs != 1 || got.Dropped != 0 {
 		t.Errorf("counts %+v, want one resync and none dropped", got)

@@ -371,7 +371,7 @@ func TestThinking(t *testing.T) {
 		t.Fatalf("got %+v, want a cell without pauses and one with pauses of 5 ms at least", r.Cells)
 	}
 	if c := r.Cells[1]; c.Calls > int64(3*c.Seconds*1000/5)+6 {
-		t.Errorf("%d calls in %v s: 3 connections with pauses of 5 ms cannot make as many", c.Calls, c.Seconds)
+		t.Errorf("3 connections with pauses of 5 ms: got %d calls in %v s, want at most %d", c.Calls, c.Seconds, int64(3*c.Seconds*1000/5)+6)
 	}
 }
 
@@ -386,7 +386,7 @@ func TestThinkerCloses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := <-ended; err == nil {
-		t.Error("a pause of an hour ended well with its timer closed")
+		t.Error("a pause of an hour whose timer is closed: got no error, want one")
 	}
 }
 
@@ -407,7 +407,7 @@ func TestZipf(t *testing.T) {
 		z := newZipf(few)
 		for range 1000 {
 			if got := z.next(r); got < 0 || got >= few {
-				t.Fatalf("one of %d is %d", few, got)
+				t.Fatalf("a choice of %d: got %d, want 0 to %d", few, got, few-1)
 			}
 		}
 	}

@@ -24,7 +24,7 @@ func TestAllTasks(t *testing.T) {
 		o := Options{HA: ha, Objects: 20_000, Least: minLeast, lease: 3 * time.Second}
 		r, err := Run(t.Context(), o)
 		if err != nil {
-			t.Fatalf("with HA %v: %v", ha, err)
+			t.Fatalf("all tasks with HA %v: got error %v, want none", ha, err)
 		}
 		if r.BytesPerObject < 50 || r.BytesPerObject > 2000 || r.IdleRSS <= r.EmptyRSS || r.FillPerSecond <= 0 {
 			t.Errorf("with HA %v: got %+v, want some hundred bytes an object", ha, r)
@@ -46,11 +46,11 @@ func TestAllTasks(t *testing.T) {
 			}
 			takeover := m.Name == "handover" || m.Name == "kill"
 			if (m.Phases != nil) != takeover || (m.PeakRSS == 0) != takeover {
-				t.Errorf("with HA %v, %s: got phases %v and a peak of %d bytes", ha, m.Name, m.Phases, m.PeakRSS)
+				t.Errorf("with HA %v, %s: got phases %v and a peak of %d bytes, want phases only of a takeover, the peak of all others", ha, m.Name, m.Phases, m.PeakRSS)
 			}
 		}
 		if left := map[bool]int{false: 4, true: 0}[ha]; len(least) != left {
-			t.Errorf("with HA %v: no %v", ha, least)
+			t.Errorf("with HA %v: got no results of %v, want %d tasks left out", ha, least, left)
 		}
 	}
 }
@@ -81,7 +81,7 @@ func TestCollections(t *testing.T) {
 func TestCheck(t *testing.T) {
 	for _, o := range []Options{{Objects: 10, Least: minLeast}, {Objects: minObjects}, {Objects: minObjects, Least: minLeast, Tasks: []string{"idle", "sleep"}}} {
 		if o.Check() == nil {
-			t.Errorf("%+v passes", o)
+			t.Errorf("options %+v: got no fault, want one", o)
 		}
 	}
 }
