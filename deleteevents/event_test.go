@@ -44,7 +44,7 @@ func TestEventRoundTrip(t *testing.T) {
 		again := metadata.Encode(nil, got)
 		if d := got.(*deleteevents.Event); !bytes.Equal(enc, again) || d.Type != e.Type || d.Pattern != e.Pattern ||
 			len(d.Removals) != len(e.Removals) || len(d.Segments) != len(e.Segments) {
-			t.Fatalf("%+v became %+v", e, d)
+			t.Fatalf("an event that is decoded and encoded again: got %+v, want %+v", d, e)
 		}
 	})
 }
@@ -53,12 +53,12 @@ func TestUnknownTypesAreRefused(t *testing.T) {
 	for _, bad := range []deleteevents.Type{0, 7, 255} {
 		enc := metadata.Encode(nil, &deleteevents.Event{Type: bad})
 		if _, err := deleteevents.Decode(enc); !errors.Is(err, deleteevents.ErrUnknownType) {
-			t.Errorf("decoding %v: %v", bad, err)
+			t.Errorf("decoding an event of the unknown type %v: got %v, want ErrUnknownType", bad, err)
 		}
 		s := metadata.New(metadata.Options{})
 		commit := &metadata.Commit{Seq: 1, Term: 1, Time: 1, Changes: []metadata.Change{&deleteevents.Event{Type: bad}}}
 		if _, err := s.Apply(commit, nil); err == nil {
-			t.Errorf("applying %v is shrugged off", bad)
+			t.Errorf("applying an event of the unknown type %v: got no error, want one, lest the event is skipped", bad)
 		}
 	}
 }
@@ -91,7 +91,7 @@ func TestLateDeletionsMissLaterObjects(t *testing.T) {
 		t.Errorf("a late deletion: got %v, %v, want ObjectNotFound", answers, err)
 	}
 	if p.Alive("k") != 1 {
-		t.Error("it hit the later object")
+		t.Errorf("a deletion by id hit the later object under the same key: got %d objects, want 1", p.Alive("k"))
 	}
 	all := &deleteevents.Event{Type: deleteevents.RemoveAll, Removals: []*metadata.Removal{{Ref: late.Ref}, p.Remove("l", false).Removals[0]}}
 	p.Commit(all)
@@ -100,6 +100,6 @@ func TestLateDeletionsMissLaterObjects(t *testing.T) {
 	}
 	gone := &deleteevents.Event{Type: deleteevents.UnmountSegment, Segments: []segment.Number{99}}
 	if answers, _ := p.Queue.Submit(t.Context(), gone); !errors.Is(answers[0], errs.SegmentNotFound) {
-		t.Errorf("unmounting what is not mounted: %v", answers)
+		t.Errorf("unmounting a segment that is not mounted: got %v, want SegmentNotFound", answers)
 	}
 }

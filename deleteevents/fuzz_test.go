@@ -30,15 +30,16 @@ func FuzzDecode(f *testing.F) {
 		}
 		e := c.(*deleteevents.Event)
 		if len(e.Removals) > len(b)/4 || len(e.Segments) > len(b) || len(e.Pattern) > deleteevents.MaxPatternBytes {
-			t.Fatalf("%d bytes give %d removals, %d segments and a pattern of %d bytes", len(b), len(e.Removals), len(e.Segments), len(e.Pattern))
+			t.Fatalf("%d bytes: got %d removals, %d segments and a pattern of %d bytes, want no more than the bytes can hold",
+				len(b), len(e.Removals), len(e.Segments), len(e.Pattern))
 		}
 		once := metadata.Encode(nil, e)
 		again, err := deleteevents.Decode(once)
 		if err != nil {
-			t.Fatalf("%x encodes to %x, which is refused: %v", b, once, err)
+			t.Fatalf("%x encodes to %x: decoding that got %v, want no error", b, once, err)
 		}
 		if twice := metadata.Encode(nil, again); !bytes.Equal(once, twice) {
-			t.Fatalf("%x encodes to %x, then to %x: %v", b, once, twice, err)
+			t.Fatalf("%x encodes to %x: decoded and encoded again got %x, want the same", b, once, twice)
 		}
 	})
 }

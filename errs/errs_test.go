@@ -14,24 +14,24 @@ func TestEveryKindHasItsRow(t *testing.T) {
 	for k := OK; k < kindCount; k++ {
 		r := table[k]
 		if r.name == "" {
-			t.Errorf("kind %d has no row in the table", k)
+			t.Errorf("kind %d has no row in the table: got no name, want one for every kind", k)
 		}
 		if other, ok := numbers[r.number]; ok {
-			t.Errorf("%v and %v share the number %d", k, other, r.number)
+			t.Errorf("got the number %d for %v and for %v, want one number for each kind", r.number, k, other)
 		}
 		numbers[r.number] = k
 		if (r.code == codes.OK) != (k == OK) {
-			t.Errorf("%v maps to the gRPC code %v", k, r.code)
+			t.Errorf("%v: got the gRPC code %v, want code OK for the kind OK only", k, r.code)
 		}
 		if got, ok := FromNumber(k.Number()); !ok || got != k {
 			t.Errorf("FromNumber(%d) = %v, want %v", k.Number(), got, k)
 		}
 	}
 	if _, ok := FromNumber(-9999); ok {
-		t.Error("FromNumber accepts an unknown number")
+		t.Error("FromNumber(-9999): got a kind, want none for an unknown number")
 	}
 	if Kind(200).Number() != Internal.Number() {
-		t.Error("a kind out of range must read as an internal error")
+		t.Errorf("a kind out of range: got the number %d, want %d of an internal error", Kind(200).Number(), Internal.Number())
 	}
 }
 
@@ -56,10 +56,10 @@ func TestKindOf(t *testing.T) {
 	}
 	err := Wrap(Unavailable, "journal", cause)
 	if !errors.Is(err, cause) || !errors.Is(err, Unavailable) {
-		t.Errorf("%v does not unwrap to both its kind and its cause", err)
+		t.Errorf("got %v, want an error that unwraps to its kind Unavailable and to its cause", err)
 	}
 	if Wrap(Internal, "x", nil) != nil {
-		t.Error("Wrap(nil) is not nil")
+		t.Error("wrapping a nil error: got an error, want nil")
 	}
 }
 
@@ -74,7 +74,7 @@ func TestErrorText(t *testing.T) {
 func TestKindAsErrorDoesNotAllocate(t *testing.T) {
 	var sink error
 	if n := testing.AllocsPerRun(100, func() { sink = ObjectNotFound }); n != 0 {
-		t.Errorf("returning a Kind allocates %v times", n)
+		t.Errorf("returning a Kind as an error: got %v allocations, want none", n)
 	}
 	_ = sink
 }

@@ -30,7 +30,7 @@ func deadline(t *testing.T, d time.Duration) context.Context {
 func put(t *testing.T, c *clientv3.Client, key, value string) {
 	t.Helper()
 	if _, err := c.Put(deadline(t, 20*time.Second), key, value); err != nil {
-		t.Fatalf("put %s: %v", key, err)
+		t.Fatalf("put %s: got %v, want no error", key, err)
 	}
 }
 
@@ -38,7 +38,7 @@ func wantValue(t *testing.T, c *clientv3.Client, key, want string) {
 	t.Helper()
 	r, err := c.Get(deadline(t, 20*time.Second), key)
 	if err != nil {
-		t.Fatalf("get %s: %v", key, err)
+		t.Fatalf("get %s: got %v, want no error", key, err)
 	}
 	if len(r.Kvs) != 1 || string(r.Kvs[0].Value) != want {
 		t.Errorf("get %s: %v, want %q", key, r.Kvs, want)
@@ -63,7 +63,7 @@ func TestOneNode(t *testing.T) {
 	put(t, c, "k", "v")
 	wantValue(t, c, "k", "v")
 	if got := etcd.Leader(); got != 0 {
-		t.Errorf("leader is %d", got)
+		t.Errorf("the leader of a cluster of one: got member %d, want 0", got)
 	}
 }
 
@@ -89,12 +89,12 @@ func TestShortLeaseExpires(t *testing.T) {
 				took := time.Since(granted)
 				t.Logf("the key went after %v", took)
 				if took < etcdtest.MinLeaseTTL-50*time.Millisecond {
-					t.Errorf("the lease ended early")
+					t.Errorf("the lease ended early: got %v, want at least its TTL of %v", took, etcdtest.MinLeaseTTL)
 				}
 				return
 			}
 		case <-timeout:
-			t.Fatal("the lease has not expired")
+			t.Fatal("the key is still there 10s after its lease was granted, want it deleted when the lease expires")
 		}
 	}
 }
@@ -107,12 +107,12 @@ func TestRestartKeepsData(t *testing.T) {
 			put(t, c, "k", "v")
 			etcd.StopAll()
 			if etcd.Leader() != -1 {
-				t.Error("a stopped cluster has a leader")
+				t.Errorf("a stopped cluster: got member %d as its leader, want none", etcd.Leader())
 			}
 			if conn, err := net.Dial("tcp", etcd.Endpoint(0)); err == nil {
 				_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 				if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("a stopped member answers: %v", err)
+					t.Errorf("reading from a stopped member: got %v, want the connection closed", err)
 				}
 				_ = conn.Close()
 			}
@@ -132,7 +132,7 @@ func TestThreeNodesSurviveTheirLeader(t *testing.T) {
 	old := etcd.WaitLeader(t)
 	etcd.Stop(old)
 	if now := etcd.WaitLeader(t); now == old {
-		t.Fatalf("the stopped member %d leads", old)
+		t.Fatalf("member %d is stopped: got it as the leader, want another one", old)
 	}
 	put(t, c, "k", "2")
 
@@ -156,12 +156,12 @@ func TestPauseOneNode(t *testing.T) {
 	wantSilence(t, etcd.Client(t)) // a new connection hears nothing either
 	select {
 	case err := <-answered:
-		t.Fatalf("a paused member answered: %v", err)
+		t.Fatalf("a paused member answered a put with %v, want no answer until it resumes", err)
 	default:
 	}
 	etcd.Resume(0)
 	if err := <-answered; err != nil {
-		t.Fatalf("after the pause: %v", err)
+		t.Fatalf("a put that waited for the end of the pause: got %v, want no error", err)
 	}
 	wantValue(t, c, "k", "during")
 }
@@ -175,7 +175,7 @@ func TestPauseLeaderOfThree(t *testing.T) {
 	etcd.Pause(old)
 	now := etcd.WaitLeader(t)
 	if now == old {
-		t.Fatal("a paused member is not the leader to wait for")
+		t.Fatalf("member %d is paused: got it from WaitLeader, want another one", old)
 	}
 	put(t, etcd.ClientOf(t, now), "k", "during")
 	wantSilence(t, cut)
@@ -199,11 +199,11 @@ func TestPausedFollowerHearsAndSaysNothing(t *testing.T) {
 	}
 	waitRevision(t, etcd, other, etcd.Revision(leader))
 	if after := etcd.Revision(paused); after != before {
-		t.Errorf("a paused member went from revision %d to %d", before, after)
+		t.Errorf("a paused member applied writes: got revision %d, want %d as before them", after, before)
 	}
 	etcd.Stop(other)
 	if _, err := c.Put(deadline(t, time.Second), "k", "3"); err == nil {
-		t.Error("a write was acknowledged by the leader alone")
+		t.Error("a put with one member stopped and one paused: got no error, want one, as the leader is no majority")
 	}
 
 	etcd.Resume(paused)
@@ -238,16 +238,16 @@ func TestCutClients(t *testing.T) {
 	// event yet at the revision before it.
 	watch := c.Watch(t.Context(), "k", clientv3.WithRev(first.Header.Revision+1), clientv3.WithCreatedNotify())
 	if r := <-watch; !r.Created {
-		t.Fatalf("watch: %+v", r)
+		t.Fatalf("the first answer of a watch: got %+v, want that it is created", r)
 	}
 
 	etcd.CutClients(leader)
 	if _, err := c.Put(deadline(t, 300*time.Millisecond), "k", "lost"); err == nil {
-		t.Error("a put went through a cut link")
+		t.Error("a put by a client that is cut off: got no error, want none of its calls to reach the member")
 	}
 	put(t, etcd.ClientOf(t, (leader+1)%3), "k", "2")
 	if now := etcd.WaitLeader(t); now != leader {
-		t.Errorf("cutting clients moved the leader from %d to %d", leader, now)
+		t.Errorf("cutting clients moved the leader: got member %d, want %d still", now, leader)
 	}
 
 	etcd.HealClients(leader)
@@ -255,10 +255,10 @@ func TestCutClients(t *testing.T) {
 	select {
 	case r := <-watch: // clientv3 resumes it
 		if got := string(r.Events[0].Kv.Value); got != "2" {
-			t.Errorf("the watch went on with %q", got)
+			t.Errorf("the watch that resumed after the cut: got %q, want \"2\"", got)
 		}
 	case <-time.After(20 * time.Second):
-		t.Error("the watch has not resumed")
+		t.Error("the watch shows nothing 20s after the link was healed, want it resumed")
 	}
 }
 

@@ -83,14 +83,15 @@ func TestWatermarkRounds(t *testing.T) {
 	p.Put(nil, lonetest.Keys("more", 12)...)
 	p.Pass(time.Minute)
 	if n := round(t, l); n < 11 || n > 13 || p.Alive(lonetest.Keys("plain", 30)...) != 30-n {
-		t.Fatalf("%d evicted at 92 %%, %d of the oldest left", n, p.Alive(lonetest.Keys("plain", 30)...))
+		t.Fatalf("at 92 %% usage got %d evicted and %d of the 30 oldest left, want 11 to 13 evicted, all among those 30",
+			n, p.Alive(lonetest.Keys("plain", 30)...))
 	}
 	l.AllocationFailed(104, p.Store.Time())
 	if n := round(t, l); n < 8 || n > 9 {
 		t.Errorf("%d evicted for a failed allocation, want a tenth of 80", n)
 	}
 	if n := round(t, l); n != 0 {
-		t.Errorf("%d evicted once more for the same failure", n)
+		t.Errorf("got %d evicted once more for the same failed allocation, want none", n)
 	}
 	// Only softly pinned ones are left: the least of a round takes them.
 	for range 5 {
@@ -98,7 +99,7 @@ func TestWatermarkRounds(t *testing.T) {
 		round(t, l)
 	}
 	if left := p.Alive(append(lonetest.Keys("plain", 30), lonetest.Keys("more", 12)...)...); left != 0 {
-		t.Fatalf("%d unpinned left", left)
+		t.Fatalf("got %d objects without a pin left after five failed allocations, want none: they go before soft pins", left)
 	}
 	left := p.Alive(lonetest.Keys("soft", 50)...)
 	if left == 50 || left < 25 {
@@ -121,11 +122,11 @@ func TestLeasedObjectsAndNearMisses(t *testing.T) {
 		t.Fatalf("got %d leased objects evicted, want none (L)", n)
 	}
 	if l.Counters.NearMisses.Load() == 0 {
-		t.Error("near misses are not journaled")
+		t.Error("got no near misses journaled for leased candidates, want some")
 	}
 	p.Pass(params.HoldTime() + time.Second)
 	if n := round(t, l); n < 25 {
-		t.Errorf("%d evicted after the leases", n)
+		t.Errorf("got %d evicted after the leases ended, want at least half of 50", n)
 	}
 }
 
@@ -172,7 +173,8 @@ func TestALongGuardDoesNotEmptyTheCache(t *testing.T) {
 			}
 			p.Pass(10*time.Second + params.HoldTime())
 			if st := p.Store.Stats(); st.Quarantined != 0 || st.Busy == st.Capacity {
-				t.Errorf("after the guard %d bytes are in quarantine, and %d of %d busy", st.Quarantined, st.Busy, st.Capacity)
+				t.Errorf("after the guard got %d bytes in quarantine and %d of %d busy, want none, and some free",
+					st.Quarantined, st.Busy, st.Capacity)
 			}
 		})
 	}
@@ -220,7 +222,7 @@ func TestNothingIsArmedWhileQuarantineEmpties(t *testing.T) {
 	p.Pass(params.HoldTime()) // the writer goes on to commit by itself
 	forKey := loop(p, eviction.Watermark{High: 1, Ratio: 0.1})
 	if forKey.AllocationFailed(math.MaxUint64, p.Store.Time()); round(t, forKey) == 0 {
-		t.Error("a put whose key found no room has nothing evicted")
+		t.Error("a put whose key found no room: got nothing evicted, want some")
 	}
 	for p.Store.Releasing() {
 		l := loop(p, eviction.Watermark{High: 1, Ratio: 0.1})
@@ -253,7 +255,7 @@ func TestQuarantineDoesNotStarvePuts(t *testing.T) {
 		p.Pass(10 * time.Millisecond)
 		l.AllocationFailed(104, p.Store.Time())
 		if n := round(t, l); n == 0 {
-			t.Fatalf("the %d. put that failed made no room", i+1)
+			t.Fatalf("got nothing evicted for failed put number %d, want room made although memory is in quarantine", i+1)
 		}
 	}
 }
@@ -274,12 +276,12 @@ func TestLeasesShorterThanAScanKeepToTheTarget(t *testing.T) {
 	for range 4 {
 		l.AllocationFailed(100, p.Store.Time())
 		if n := round(t, l); n > 51 {
-			t.Errorf("%d evicted, the target was 1 in 100 of 5,001", n)
+			t.Errorf("got %d evicted in a round, want 51 at most: the target is 1 in 100 of 5,001", n)
 		}
 		p.Pass(time.Second)
 	}
 	if n := p.Alive(lonetest.Keys("k", 5000)...); n == 5000 {
-		t.Error("nothing was evicted in four rounds")
+		t.Error("got nothing evicted in four rounds, want some once the leases ended")
 	}
 }
 
@@ -292,7 +294,7 @@ func TestNothingIsEvictedForAPutOfLongAgo(t *testing.T) {
 	p.Put(nil, "first")
 	p.Pass(time.Second)
 	if n := round(t, l); n != 0 {
-		t.Errorf("%d evicted for a put that failed in an empty store", n)
+		t.Errorf("got %d evicted later for a put that failed in an empty store, want none", n)
 	}
 }
 
@@ -316,13 +318,13 @@ func TestNothingIsEvictedForKeysThatStay(t *testing.T) {
 	l := loop(p, eviction.Watermark{High: 0.9, Ratio: 0.5})
 	l.AllocationFailed(math.MaxUint64, p.Store.Time())
 	if n := round(t, l); n != 0 {
-		t.Errorf("%d evicted from memory, of which the keys stay", n)
+		t.Errorf("got %d evicted for keys, want none: most keys stay, with a copy on a disk", n)
 	}
 	p.Put(nil, lonetest.Keys("single", 30)...)
 	p.Pass(time.Minute)
 	l.AllocationFailed(math.MaxUint64, p.Store.Time())
 	if n := round(t, l); n == 0 {
-		t.Error("nothing is evicted, although most keys would go")
+		t.Error("got nothing evicted for keys, want some: most keys would go with their objects")
 	}
 }
 
@@ -340,7 +342,7 @@ func TestExpiryPolicy(t *testing.T) {
 	l := loop(p, eviction.Expiry{})
 	p.Pass(5 * time.Second)
 	if n := round(t, l); n != 0 {
-		t.Fatalf("%d newborns evicted", n)
+		t.Fatalf("got %d evicted 5s after their puts, want none before their life of 10s ends", n)
 	}
 	p.Get(lonetest.Keys("k", 10)...)
 	p.Pass(6 * time.Second)
@@ -361,7 +363,8 @@ func TestLoopEvictsAndReapsUntilItIsStopped(t *testing.T) {
 	deadline := time.Now().Add(20 * time.Second)
 	for eviction.Used(p.Store.Stats()) > 0.5 || l.Counters.Discarded.Load() == 0 {
 		if time.Now().After(deadline) {
-			t.Fatalf("used %v, discarded %d", eviction.Used(p.Store.Stats()), l.Counters.Discarded.Load())
+			t.Fatalf("after 20s got %v of the memory used and %d puts discarded, want 0.5 at most and the open put discarded",
+				eviction.Used(p.Store.Stats()), l.Counters.Discarded.Load())
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -370,6 +373,7 @@ func TestLoopEvictsAndReapsUntilItIsStopped(t *testing.T) {
 		t.Error(err)
 	}
 	if l.Counters.Cutoffs.Load() < 2 {
-		t.Errorf("%d cutoffs for %d objects: slices are bounded", l.Counters.Cutoffs.Load(), l.Counters.Objects.Load())
+		t.Errorf("got %d cutoffs for %d objects, want 2 or more: each frees a bounded number",
+			l.Counters.Cutoffs.Load(), l.Counters.Objects.Load())
 	}
 }

@@ -91,7 +91,7 @@ func withLocked(t *testing.T, p *lonetest.Primary, key string, others []string, 
 	for _, other := range others {
 		e := p.Store.Lock(metadata.DefaultTenant, other)
 		if e.Ref().Shard == shard {
-			t.Fatalf("%s and %s are in one shard", key, other)
+			t.Fatalf("%s and %s are in one shard, want each in its own for this test", key, other)
 		}
 		e.Unlock()
 	}
@@ -130,7 +130,7 @@ func TestALeasedGroupCostsNoLookAtItsMembers(t *testing.T) {
 			pass.Cutoff.Abort(p.Store)
 		}
 	}) {
-		t.Error("the pass waited for a member that is no candidate")
+		t.Error("the pass waited for a locked member that is no candidate, want no look at it")
 	}
 }
 
@@ -170,11 +170,11 @@ func TestARenewalOnItsWayDividesNoGroup(t *testing.T) {
 	p.Commit(leasesync.Pack(pass.NearMisses)...)
 	p.Commit(pass.Cutoff)
 	if alive := p.Alive("a", "b"); alive == 1 {
-		t.Errorf("one of two members is left")
+		t.Error("a cutoff divided a group: got one of two members left, want both or none")
 	}
 	evict(t, p, eviction.Bounds{Objects: 2})
 	if alive := p.Alive("a", "b"); alive != 0 {
-		t.Errorf("%d of two members are left after another pass", alive)
+		t.Errorf("got %d of two members left after another pass, want none", alive)
 	}
 }
 
@@ -236,7 +236,7 @@ func TestReadersAgainstPasses(t *testing.T) {
 		pass := eviction.Select(p.Store, eviction.Bounds{Objects: 7})
 		readers.Wait()
 		if pass == nil {
-			t.Fatal("no pass")
+			t.Fatal("got no pass over objects whose leases have ended, want one")
 		}
 		_, some := leased.Load(keys[0])
 		leased.Range(func(any, any) bool { some = true; return false })
@@ -244,15 +244,15 @@ func TestReadersAgainstPasses(t *testing.T) {
 		p.Commit(pass.Cutoff)
 		switch alive := p.Alive(keys[1:]...); {
 		case some && alive != 7:
-			t.Fatalf("%d of 7 members are left although one is leased", alive)
+			t.Fatalf("one member of the group is leased: got %d of 7 members left, want all", alive)
 		case !some && alive != 0:
-			t.Fatalf("%d of 7 members are left", alive)
+			t.Fatalf("no member of the group is leased: got %d of 7 members left, want none", alive)
 		}
 		p.Pass(params.HoldTime() + time.Second)
 		evict(t, p, eviction.Bounds{Objects: 7})
 		evict(t, p, eviction.Bounds{Objects: 7})
 		if alive := p.Alive(keys[1:]...); alive != 0 {
-			t.Fatalf("%d members are left after the leases", alive)
+			t.Fatalf("got %d of 7 members left after the leases ended, want none", alive)
 		}
 	}
 }
@@ -320,6 +320,7 @@ func TestACutoffDividesNoGroupOfOneDeadline(t *testing.T) {
 	p.Scan()
 	p.Pass(time.Minute)
 	if n := evict(t, p, eviction.Bounds{Objects: 100}); n == 0 || n > 100 || p.Alive("a", "z") != 2 || p.Alive("first") != 0 {
-		t.Errorf("got %d evicted in a pass of 100, %d members left of 2 and %d others", n, p.Alive("a", "z"), p.Alive(others...))
+		t.Errorf("a pass of 100: got %d evicted, %d members left of 2 and %d others; want 1 to 100, both members, the oldest gone",
+			n, p.Alive("a", "z"), p.Alive(others...))
 	}
 }

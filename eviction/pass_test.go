@@ -42,7 +42,8 @@ func TestTheOldestGoFirst(t *testing.T) {
 		t.Errorf("got %d of 400 evicted, want 20", n)
 	}
 	if p.Alive(all[:20]...) != 0 || p.Alive(all[20:]...) != 380 {
-		t.Error("got others evicted than the 20 oldest")
+		t.Errorf("got %d of the 20 oldest objects and %d of the others left, want 0 and 380",
+			p.Alive(all[:20]...), p.Alive(all[20:]...))
 	}
 	// Read in another order, and the order of reading counts.
 	for i := 399; i >= 20; i-- {
@@ -55,7 +56,8 @@ func TestTheOldestGoFirst(t *testing.T) {
 		t.Errorf("%d evicted, want 80", n)
 	}
 	if p.Alive(all[320:]...) != 0 || p.Alive(all[20:320]...) != 300 {
-		t.Error("others than the 80 read longest ago went")
+		t.Errorf("got %d of the 80 that were read longest ago and %d of the others left, want 0 and 300",
+			p.Alive(all[320:]...), p.Alive(all[20:320]...))
 	}
 }
 
@@ -98,7 +100,7 @@ func TestPins(t *testing.T) {
 		t.Errorf("got %d evicted and %d softly pinned left, want the 4 unpinned evicted and 10 left", n, p.Alive(soft...))
 	}
 	if st := p.Store.Stats(); st.SoftPinned != 10 || st.Evictable != 10 {
-		t.Errorf("%+v", st)
+		t.Errorf("got %d soft-pinned and %d evictable objects in %+v, want 10 of each", st.SoftPinned, st.Evictable, st)
 	}
 	if n := evict(t, p, eviction.Bounds{Objects: 6, IncludePinned: true}); n != 6 || p.Alive(soft[:6]...) != 0 {
 		t.Errorf("softly pinned objects may go: got %d evicted, want the 6 oldest", n)
@@ -124,14 +126,14 @@ func TestIncludePinnedMarksUnpinnedToo(t *testing.T) {
 	p.Pass(time.Minute)
 	pass := eviction.Select(p.Store, eviction.Bounds{Objects: 5, IncludePinned: true})
 	if pass.Victims != 2 {
-		t.Fatalf("%d victims marked", pass.Victims)
+		t.Fatalf("a pass that may take soft pins: got %d victims, want 2, the unpinned one too", pass.Victims)
 	}
 	if _, wait, _ := p.Leases.GetReplicaList("default", "plain", p.Now()); wait == nil {
-		t.Error("a victim grants a lease")
+		t.Error("reading a victim: got a lease, want to wait for the end of the pass")
 	}
 	p.Commit(pass.Cutoff)
 	if p.Alive("soft", "plain") != 0 {
-		t.Error("a victim survived")
+		t.Errorf("got %d of two victims left after the cutoff, want none", p.Alive("soft", "plain"))
 	}
 }
 
@@ -143,7 +145,7 @@ func TestExpiredOnlyBelow(t *testing.T) {
 	p.Put(nil, "new")
 	p.Pass(time.Second)
 	if n := evict(t, p, eviction.Bounds{Objects: 5, Below: bound}); n != 1 || p.Alive("new") != 1 {
-		t.Errorf("%d evicted below the bound", n)
+		t.Errorf("got %d evicted and %d left of the object beyond the bound, want 1 and 1", n, p.Alive("new"))
 	}
 }
 
@@ -156,7 +158,8 @@ func TestModelCutoffLiesBelowTheLastCommit(t *testing.T) {
 	p.Commit(p.PutStart(nil, "late"))
 	pass := eviction.Select(p.Store, eviction.Bounds{Objects: 9})
 	if pass != nil {
-		t.Fatalf("a pass was chosen at the time of the last commit: cutoff %d, now %d", pass.Cutoff.Deadline, p.Now())
+		t.Fatalf("right after the last commit got a pass with the cutoff %d at %d, want none: a cutoff lies below that commit",
+			pass.Cutoff.Deadline, p.Now())
 	}
 	p.Pass(time.Millisecond)
 	pass = eviction.Select(p.Store, eviction.Bounds{Objects: 9})
@@ -164,7 +167,8 @@ func TestModelCutoffLiesBelowTheLastCommit(t *testing.T) {
 	p.Commit(p.PutEnd("late"))
 	p.Commit(pass.Cutoff)
 	if p.Alive("late") != 1 || p.Alive("old") != 0 {
-		t.Error("the object that completed after the pass began fell under its cutoff")
+		t.Errorf("got %d left of the object that completed after the pass began and %d of the old one, want 1 and 0",
+			p.Alive("late"), p.Alive("old"))
 	}
 }
 
@@ -176,7 +180,7 @@ func TestModelDiscardStampsTheObject(t *testing.T) {
 	p.Pass(time.Minute)
 	pass := eviction.Select(p.Store, eviction.Bounds{Objects: 9})
 	if pass.Victims != 1 {
-		t.Fatalf("%d victims; a put in progress must not be one", pass.Victims)
+		t.Fatalf("got %d victims, want 1: a put in progress must not be one", pass.Victims)
 	}
 	ref := p.Ref("k")
 	ref.Selector = metadata.SelectDisk
@@ -187,7 +191,7 @@ func TestModelDiscardStampsTheObject(t *testing.T) {
 	p.Commit(revoked.Partial)
 	p.Commit(pass.Cutoff)
 	if p.Alive("k") != 1 {
-		t.Error("an object that was no candidate was evicted without being marked: a reader may hold a lease")
+		t.Error("an object that was no candidate is gone, want it left: it was not marked, so a reader may hold a lease")
 	}
 }
 
@@ -202,29 +206,29 @@ func TestModelNearMisses(t *testing.T) {
 	p.Get("hot") // renewed in memory only
 	pass := eviction.Select(p.Store, eviction.Bounds{Objects: 1})
 	if pass.Victims != 1 || len(pass.NearMisses) != 1 {
-		t.Fatalf("%d victims, %d near misses", pass.Victims, len(pass.NearMisses))
+		t.Fatalf("got %d victims and %d near misses, want 1 and 1", pass.Victims, len(pass.NearMisses))
 	}
 	// A near miss may be read while the pass is under way; a victim may not.
 	p.Get("hot")
 	_, wait, _ := p.Leases.GetReplicaList("default", "cold", p.Now())
 	if wait == nil {
-		t.Fatal("a victim grants a lease")
+		t.Fatal("reading a victim: got a lease, want to wait for the end of the pass")
 	}
 	if !p.Leases.Exists("default", "cold", p.Now()) {
-		t.Error("a victim that is not evicted yet does not exist")
+		t.Error("a victim before its eviction: got that it does not exist, want that it does")
 	}
 	if o, _ := p.Store.Inspect("default", "cold"); o.LeaseEnds > p.Now() {
-		t.Error("Exists granted a lease on a victim")
+		t.Errorf("Exists granted a lease on a victim: got its end at %d, want %d at most", o.LeaseEnds, p.Now())
 	}
 	p.Commit(leasesync.Pack(pass.NearMisses)...)
 	p.Commit(pass.Cutoff)
 	select {
 	case <-wait:
 	default:
-		t.Error("readers of the victim still wait")
+		t.Error("readers of the victim wait after the cutoff, want them to go on")
 	}
 	if p.Alive("hot") != 1 || p.Alive("cold") != 0 {
-		t.Errorf("hot %d, cold %d", p.Alive("hot"), p.Alive("cold"))
+		t.Errorf("got %d left of the leased object and %d of the victim, want 1 and 0", p.Alive("hot"), p.Alive("cold"))
 	}
 }
 
@@ -239,7 +243,7 @@ func TestAbortedPassLeavesVictims(t *testing.T) {
 	select {
 	case <-wait:
 	default:
-		t.Error("readers still wait")
+		t.Error("readers of a victim wait after the pass was aborted, want them to go on")
 	}
 	p.Get("k")
 }
@@ -254,7 +258,7 @@ func TestModelPendingObjectsAreEvicted(t *testing.T) {
 	removal := p.Remove("k", false)
 	pass := eviction.Select(p.Store, eviction.Bounds{Objects: 1})
 	if pass.Victims != 1 {
-		t.Fatal("a pending object is not evictable")
+		t.Fatalf("got %d victims, want 1: an object with a pending removal is evictable", pass.Victims)
 	}
 	p.Commit(pass.Cutoff)
 	answers, err := p.Queue.Submit(t.Context(), removal)
@@ -292,7 +296,7 @@ func TestBoundedPass(t *testing.T) {
 		evict(t, p, eviction.Bounds{Objects: 3000})
 	}
 	if left := p.Store.Stats().Objects; left > 0 {
-		t.Errorf("%d objects left after 20 passes of 3000", left)
+		t.Errorf("got %d of 20,000 objects left after 20 passes of 3,000, want none", left)
 	}
 }
 

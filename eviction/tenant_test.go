@@ -46,16 +46,17 @@ func TestATenantsObjectsGoOldestFirst(t *testing.T) {
 		t.Errorf("got %d objects of %d bytes, want the two oldest", n, freed)
 	}
 	if n, _ := next(p, s, 1000, 1); n != 1 || s.Done {
-		t.Errorf("got %d objects in a submission of one", n)
+		t.Errorf("a submission of at most one object: got %d objects and done: %v, want 1 and more to come", n, s.Done)
 	}
 	if n, _ := next(p, s, 1000, 9); n != 0 || p.Alive("c") != 0 {
-		t.Errorf("got %d objects behind those without a soft pin", n)
+		t.Errorf("got %d objects evicted and %d left of c, want none more: c went with the submission before, soft pins go last",
+			n, p.Alive("c"))
 	}
 	if n, _ := next(p, s, 1000, 9); n != 1 || p.Alive("soft") != 0 || !s.Done {
 		t.Errorf("got %d objects in the end, want the softly pinned one", n)
 	}
 	if n := p.Alive("leased", "hard", "open"); n != 3 {
-		t.Errorf("of a leased, a pinned and an open object %d are left", n)
+		t.Errorf("got %d left of a leased, a hard-pinned and an open object, want all 3", n)
 	}
 }
 
@@ -83,7 +84,7 @@ func TestLeasedObjectsCostALookOnce(t *testing.T) {
 		s := search(p)
 		for !s.Done {
 			if n, _ := next(p, s, 1, 9); n > 0 {
-				t.Fatalf("got %d leased objects evicted", n)
+				t.Fatalf("got %d leased objects evicted, want none before their leases end", n)
 			}
 		}
 		if s.Looked > most {
@@ -121,7 +122,7 @@ func TestATenantsLeasedGroupCostsNoLookAtItsMembers(t *testing.T) {
 			t.Errorf("got %d drops of a group that is leased, want none", len(drops))
 		}
 	}) {
-		t.Error("the search waited for a member of a group that is leased")
+		t.Error("the search waited for a locked member of a leased group, want no look at the members")
 	}
 }
 

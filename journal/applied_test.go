@@ -17,7 +17,7 @@ func TestApplied(t *testing.T) {
 		select {
 		case <-applied:
 		case <-time.After(30 * time.Second):
-			t.Fatal("a commit woke up nobody")
+			t.Fatal("a caller that waits for a commit: got no wakeup in 30s, want one when the commit is applied")
 		}
 		if at := l.store.Position().Seq; at <= before {
 			t.Errorf("woken up at %d, want more than that", at)

@@ -97,7 +97,7 @@ func (b *backlog) trim() {
 			b.t.Fatal(err)
 		}
 		if resp.Count > 0 {
-			b.t.Errorf("%d records of %v are left", resp.Count, stream)
+			b.t.Errorf("all records are old: got %d of %v left after a trim, want none", resp.Count, stream)
 		}
 	}
 }

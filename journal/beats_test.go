@@ -36,7 +36,7 @@ func TestRightCountsFromTheSending(t *testing.T) {
 		r := NewRight(clock.Runtime())
 		time.Sleep(time.Second)
 		if r.Valid() {
-			t.Error("a right is valid that nothing has extended")
+			t.Error("no commit has extended the right: got it valid, want not")
 		}
 		r.commits(200*time.Millisecond, testWindow, testFailover)
 		if got, want := r.left(), 400*time.Millisecond-testWindow/500; got != want || !r.Valid() {
@@ -44,7 +44,8 @@ func TestRightCountsFromTheSending(t *testing.T) {
 		}
 		r.commits(2*time.Second, testWindow, testFailover)
 		if r.Valid() || r.Lapses() != 0 {
-			t.Error("a commit that took longer than the window made the right valid")
+			t.Errorf("a commit that took longer than the window: got valid: %v and %d lapses, want not valid and 0",
+				r.Valid(), r.Lapses())
 		}
 		r.commits(0, testWindow, testFailover)
 		if !r.Valid() || r.Lapses() != 1 {
@@ -53,7 +54,7 @@ func TestRightCountsFromTheSending(t *testing.T) {
 		r.Stop()
 		r.commits(0, testWindow, testFailover)
 		if r.Valid() {
-			t.Error("a commit brought back a right that was given up")
+			t.Error("a commit after the right was given up: got it valid, want it to stay given up")
 		}
 	})
 }
@@ -65,7 +66,7 @@ func TestShorterWindowCutsTheRight(t *testing.T) {
 		r.commits(0, 2*testWindow, 2*testFailover)
 		r.sending(r.clock(), testWindow, testFailover) // and no answer comes
 		if got := r.left(); got > testWindow {
-			t.Errorf("%v left behind a head with a window of %v", got, testWindow)
+			t.Errorf("a head with a window of %v was sent: got %v left, want at most that window", testWindow, got)
 		}
 	})
 }
@@ -82,14 +83,16 @@ func TestFenceWaits(t *testing.T) {
 		var waiting sync.WaitGroup
 		waiting.Go(func() {
 			if err := r.Fence(t.Context()); err != nil || r.clock()-begun != 800*time.Millisecond {
-				t.Errorf("a caller that waits for a commit: %v after %v", err, r.clock()-begun)
+				t.Errorf("a caller that waits for a commit: got %v after %v, want no error, after the 800ms until the commit",
+					err, r.clock()-begun)
 			}
 		})
 		waiting.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
 			if err := r.Fence(ctx); errs.KindOf(err) != errs.NotLeader || r.clock()-begun != 650*time.Millisecond {
-				t.Errorf("a caller with a deadline of its own: %v after %v", err, r.clock()-begun)
+				t.Errorf("a caller with a deadline of its own: got %v after %v, want NotLeader at its deadline, after 650ms",
+					err, r.clock()-begun)
 			}
 		})
 		time.Sleep(200 * time.Millisecond)
@@ -101,13 +104,15 @@ func TestFenceWaits(t *testing.T) {
 		for range maxWaiting {
 			waiting.Go(func() {
 				if err := r.Fence(t.Context()); errs.KindOf(err) != errs.NotLeader || r.clock()-begun > testFailover {
-					t.Errorf("a caller that waits in vain: %v after %v", err, r.clock()-begun)
+					t.Errorf("a caller that waits in vain: got %v after %v, want NotLeader within %v",
+						err, r.clock()-begun, testFailover)
 				}
 			})
 		}
 		synctest.Wait()
 		if err := r.Fence(t.Context()); errs.KindOf(err) != errs.NotLeader || r.clock()-begun != testWindow {
-			t.Errorf("one too many: %v after %v", err, r.clock()-begun)
+			t.Errorf("one caller more than may wait: got %v after %v, want NotLeader at once, after %v",
+				err, r.clock()-begun, testWindow)
 		}
 		waiting.Wait()
 	})

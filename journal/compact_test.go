@@ -53,11 +53,12 @@ func TestCompactorKeepsTheHistoryShort(t *testing.T) {
 				cut := (<-client.Watch(t.Context(), p.layout.Head(), clientv3.WithRev(1))).CompactRevision
 				kept, err := client.Get(t.Context(), p.layout.Records(metadata.ObjectEvents), clientv3.WithPrefix())
 				if err != nil || len(kept.Kvs) == 0 || kept.Kvs[0].CreateRevision <= cut {
-					t.Errorf("history is compacted to %d, records are kept from %v on: %v", cut, kept.Kvs, err)
+					t.Errorf("history is compacted to %d: got %v and the records %v, want each record whole, with its creation",
+						cut, err, kept.Kvs)
 				}
 				resp, err := client.Get(t.Context(), p.layout.Record(metadata.ObjectEvents, start.Head.Seq))
 				if err != nil || len(resp.Kvs) != 0 {
-					t.Errorf("records beyond the bound are still there: %v, %v", resp.Kvs, err)
+					t.Errorf("a record beyond the bound of bytes: got %v, %v, want it deleted", resp.Kvs, err)
 				}
 			}
 		})
@@ -85,7 +86,7 @@ func TestCompactorKeepsWhatStateFilesNeed(t *testing.T) {
 	}
 	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		if compacted(kept) {
-			t.Fatal("the journal is cut behind a state file")
+			t.Fatal("got history compacted beyond the position of a state file, want it kept")
 		}
 	}
 	from.Store(math.MaxInt64)
@@ -113,7 +114,7 @@ func TestOnlyOneNodeCuts(t *testing.T) {
 	}
 	waitFor(t, "three looks", func() bool {
 		if compacted() {
-			t.Fatal("a node cut what is another one's to cut")
+			t.Fatal("got history compacted by a node that may not, want that left to the other node")
 		}
 		return asked.Load() >= 3
 	})

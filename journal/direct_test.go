@@ -85,7 +85,7 @@ func TestCallersCommit(t *testing.T) {
 		t.Errorf("Run: got %v, want context.Canceled", err)
 	}
 	if l.queue.Direct() {
-		t.Error("callers commit after the writer's end")
+		t.Error("the writer has ended: got that callers commit, want that they do not")
 	}
 }
 
@@ -157,7 +157,7 @@ func TestACallersCommitFails(t *testing.T) {
 			t.Errorf("Run: got %v, want %v", err, errBroken)
 		}
 	case <-time.After(20 * time.Second):
-		t.Fatal("the writer goes on")
+		t.Fatal("a caller's commit failed: got a writer that still runs after 20s, want it ended")
 	}
 	if err := l.mount(t.Context(), 3); errs.KindOf(err) != errs.NotLeader {
 		t.Errorf("after that: got %v, want NotLeader", err)

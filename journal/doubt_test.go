@@ -90,7 +90,7 @@ func TestLostAnswersAreResolved(t *testing.T) {
 			}
 			select {
 			case err := <-done:
-				t.Errorf("the reader ended: %v", err)
+				t.Errorf("the reader ended with %v, want it to read on", err)
 			default:
 			}
 		})
@@ -243,10 +243,10 @@ func TestDoubtThatIsNeverResolved(t *testing.T) {
 	case errs.Unresolved: // the successor was first
 	case errs.OK: // the doubt was resolved before the successor came; the next one cannot be
 		if err := p.put(t.Context(), "late"); errs.KindOf(err) != errs.NotLeader && errs.KindOf(err) != errs.Unresolved {
-			t.Errorf("a put behind the successor: %v", err)
+			t.Errorf("a put behind the successor's head: got %v, want NotLeader or Unresolved", err)
 		}
 	default:
-		t.Errorf("a doubtful put: %v", err)
+		t.Errorf("a put whose outcome is open: got %v, want Unresolved, or no error if it was resolved in time", err)
 	}
 }
 
@@ -263,7 +263,7 @@ func TestDeadlineWhileACommitIsUnderWay(t *testing.T) {
 			break
 		}
 		if errs.KindOf(err) != errs.Unavailable || try == 20 {
-			t.Fatalf("a put whose commit has no answer yet: %v", err)
+			t.Fatalf("a put whose commit has no answer yet: got %v in attempt %d, want Unresolved within 20", err, try)
 		}
 		p.mustPut(fmt.Sprint("behind ", try)) // it was not under way: behind a beat, or on a machine that stalls
 	}
@@ -314,21 +314,21 @@ func TestStoppingTheWriterLeavesNothingOpen(t *testing.T) {
 	waitFor(t, "the puts in the queue", func() bool { _, n := p.queue.Len(); return n == 20 })
 	cancel()
 	if err := wait(t, "the answer to what was sealed", sealed); errs.KindOf(err) != errs.Unresolved {
-		t.Errorf("what was under way: %v", err)
+		t.Errorf("a put whose commit is under way when the writer stops: got %v, want Unresolved", err)
 	}
 	for range 20 {
 		if err := wait(t, "the answer to what was queued", queued); errs.KindOf(err) != errs.NotLeader {
-			t.Errorf("what was queued: %v", err)
+			t.Errorf("a put in the queue when the writer stops: got %v, want NotLeader", err)
 		}
 	}
 	if err := wait(t, "the end of the writer", ended); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	if st := p.store.Stats(); st.Busy != 0 {
-		t.Errorf("%d bytes stay taken", st.Busy)
+		t.Errorf("the writer has stopped: got %d bytes still reserved, want none", st.Busy)
 	}
 	if _, err := p.queue.Admit(t.Context(), 1); errs.KindOf(err) != errs.NotLeader {
-		t.Errorf("the queue of a stopped writer: %v", err)
+		t.Errorf("the queue of a stopped writer: got %v, want NotLeader", err)
 	}
 }
 
@@ -349,7 +349,7 @@ func TestReaderGoesOnAfterACut(t *testing.T) {
 	s.waitFor(t, p.store.Position())
 	select {
 	case err := <-done:
-		t.Errorf("the reader ended: %v", err)
+		t.Errorf("cut clients were healed: the reader ended with %v, want it to read on", err)
 	default:
 	}
 }

@@ -43,7 +43,8 @@ func TestCommitWhenTheNthOperationFails(t *testing.T) {
 				}
 			}
 			if failed < 5 { // the grant of the records' lease, and a transaction for each step
-				t.Errorf("only %d operations failed", failed)
+				t.Errorf("got %d operations that failed, want 5 at least: the grant of a lease, and a transaction for each step",
+					failed)
 			}
 		})
 	}
@@ -77,29 +78,31 @@ func commitWithFault(t *testing.T, etcd *etcdtest.Cluster, run *faultinject.Run)
 		t.Logf("%v: %s: %v, done %v", run, step.name, told[i], done)
 		switch {
 		case kind == errs.OK && !done:
-			t.Errorf("%v: %s was acknowledged and is not there", run, step.name)
+			t.Errorf("%v: %s: got success and no such change in the state, want every acknowledged change there", run, step.name)
 		case kind == errs.Unavailable && done:
-			t.Errorf("%v: %s was refused with %v and is there", run, step.name, told[i])
+			t.Errorf("%v: %s: got %v and the change in the state, want nothing changed by what was refused as Unavailable",
+				run, step.name, told[i])
 		case kind != errs.OK && kind != errs.Unavailable && kind != errs.Unresolved:
-			t.Errorf("%v: %s: %v", run, step.name, told[i])
+			t.Errorf("%v: %s: got %v, want success, Unavailable or Unresolved", run, step.name, told[i])
 		case kind != errs.OK && !done:
 			if err := step.do(); err != nil {
-				t.Errorf("%v: %s, a second time: %v", run, step.name, err)
+				t.Errorf("%v: %s, tried again after the fault: got %v, want no error", run, step.name, err)
 			}
 		}
 	}
 	s.waitFor(t, p.store.Position())
 	for _, step := range steps {
 		if !step.shows(p.store) || !step.shows(s.store) {
-			t.Errorf("%v: %s is there in the end: primary %v, standby %v", run, step.name, step.shows(p.store), step.shows(s.store))
+			t.Errorf("%v: %s: got it on the primary: %v, and on the standby: %v, want it on both in the end",
+				run, step.name, step.shows(p.store), step.shows(s.store))
 		}
 	}
 	select {
 	case err := <-reading:
-		t.Errorf("%v: the reader ended: %v", run, err)
+		t.Errorf("%v: the reader ended with %v, want it to read on", run, err)
 	case err := <-p.done:
 		p.done <- err
-		t.Errorf("%v: the writer ended: %v", run, err)
+		t.Errorf("%v: the writer ended with %v, want it to go on", run, err)
 	default:
 	}
 }
@@ -168,7 +171,7 @@ func (p *primary) submit(c metadata.Change) error {
 func (p *primary) end(key string) error {
 	e, wait, err := p.store.PreparePutEnd(metadata.PutRef{Tenant: "default", Key: key, Selector: metadata.SelectMemory}, nil)
 	if err != nil || wait != nil {
-		p.t.Fatalf("ending %s: %v, busy %v", key, err, wait != nil)
+		p.t.Fatalf("preparing the end of %s: got %v, busy: %v; want no error, and not busy", key, err, wait != nil)
 	}
 	return p.submit(e)
 }
@@ -176,7 +179,7 @@ func (p *primary) end(key string) error {
 func (p *primary) remove(key string) error {
 	e, wait, err := deleteevents.Prepare(p.store, deleteevents.Request{Tenant: "default", Key: key, Force: true}, p.now())
 	if err != nil || wait != nil {
-		p.t.Fatalf("removing %s: %v, busy %v", key, err, wait != nil)
+		p.t.Fatalf("preparing the removal of %s: got %v, busy: %v; want no error, and not busy", key, err, wait != nil)
 	}
 	return p.submit(e)
 }

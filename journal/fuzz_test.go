@@ -71,7 +71,7 @@ func FuzzRecord(f *testing.F) {
 		var err error
 		size := unpackedLen(record)
 		if n := allocated(func() { of, changes, err = codec.DecodeRecord(kind, record) }); n > 1<<20+32*uint64(size) {
-			t.Fatalf("decoding %d bytes takes %d", size, n)
+			t.Fatalf("decoding a record of %d bytes: got %d bytes allocated, want 1 MiB and 32 for each byte at most", size, n)
 		}
 		if err != nil {
 			return
@@ -79,11 +79,12 @@ func FuzzRecord(f *testing.F) {
 		once := framed(t, changes)
 		gotOf, got, err := codec.DecodeRecord(kind, journal.EncodeRecord(of, len(changes), once))
 		if err != nil || gotOf != of || !bytes.Equal(framed(t, got), once) {
-			t.Fatalf("%+v with %d changes becomes %+v with %d: %v", of, len(changes), gotOf, len(got), err)
+			t.Fatalf("a record that is encoded and decoded again: got %+v with %d changes, %v; want %+v with the same %d",
+				gotOf, len(got), err, of, len(changes))
 		}
 		for _, c := range changes {
 			if c.Stream() != kind {
-				t.Fatalf("a %T in a record of %v", c, kind)
+				t.Fatalf("a record of %v: got a %T of %v in it, want changes of its own stream only", kind, c, c.Stream())
 			}
 		}
 	})
@@ -151,12 +152,13 @@ func FuzzHead(f *testing.F) {
 			t.Fatal(err)
 		}
 		if again, err := journal.DecodeHead([]byte(text)); err != nil || again != h {
-			t.Fatalf("%+v becomes %+v: %v", h, again, err)
+			t.Fatalf("a head that is encoded and decoded again: got %+v, %v, want %+v", again, err, h)
 		}
 		start := &metadata.TermStart{Term: 1, Params: params, Guard: time.Duration(h.Hold) * time.Millisecond}
 		enc := metadata.Encode(nil, start)
 		if c, err := metadata.DecodeObjectEvent(enc, eviction.NewCutoff); err != nil || c.(*metadata.TermStart).Guard != start.Guard {
-			t.Fatalf("a term behind %+v begins with what nobody can read: %v", h, err)
+			t.Fatalf("the start of a term behind the head %+v: got %v, want a start that can be decoded, with the same guard",
+				h, err)
 		}
 	})
 }
@@ -171,16 +173,16 @@ func TestValuesThatCannotBe(t *testing.T) {
 		"a stream of a newer": `{"term":1,"sequence":1,"checked_digest":"0","streams":8}`,
 	} {
 		if h, err := journal.DecodeHead([]byte(head)); err == nil {
-			t.Errorf("%s: %+v", name, h)
+			t.Errorf("%s: got the head %+v, want it refused", name, h)
 		}
 	}
 	changes := someChanges()[metadata.ObjectEvents]
 	of := journal.Stamp{Term: metadata.MaxTerm + 1, Seq: 7}
 	if got, _, err := codec.DecodeRecord(metadata.ObjectEvents, journal.EncodeRecord(of, len(changes), framed(t, changes))); err == nil {
-		t.Errorf("a record of term %d is taken as one of %d", of.Term, got.Term)
+		t.Errorf("a record of term %d, beyond the last one: got a record of term %d, want it refused", of.Term, got.Term)
 	}
 	millions := journal.EncodeRecord(journal.Stamp{Term: 1, Seq: 7}, 1<<21, make([]byte, 1<<21))
 	if _, got, err := codec.DecodeRecord(metadata.LeaseRenewals, millions); err == nil {
-		t.Errorf("%d bytes hold %d empty batches", len(millions), len(got))
+		t.Errorf("a record of %d bytes: got %d empty batches, want it refused", len(millions), len(got))
 	}
 }

@@ -28,7 +28,7 @@ func TestWritersCompareValues(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := p.writer.Commit(t.Context()); err != nil {
-			t.Fatalf("after %s was written again: %v", key, err)
+			t.Fatalf("a commit after %s was written again with the same value: got %v, want no error", key, err)
 		}
 	}
 	other := journal.NewElection().LeaderPrefix() + "}"
@@ -36,7 +36,7 @@ func TestWritersCompareValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := p.writer.Commit(t.Context()); !errors.Is(err, journal.ErrFenced) {
-		t.Errorf("under another election: %v", err)
+		t.Errorf("a commit under the leader key of another election: got %v, want ErrFenced", err)
 	}
 }
 
@@ -46,7 +46,7 @@ func TestHeadsNameTheirHistory(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	p := newPrimary(t, etcd.Client(t), 1<<20)
 	if h := p.log.Tip().Head; h.History != "" || h.Election != p.election {
-		t.Errorf("the first head: %+v", h)
+		t.Errorf("the first head: got %+v, want no name of a history yet, and the election %q", h, p.election)
 	}
 	p.log.Histories = func() bool { return true }
 	var first journal.History
@@ -59,7 +59,7 @@ func TestHeadsNameTheirHistory(t *testing.T) {
 			first = history
 		}
 		if len(history) != 32 || history != first {
-			t.Errorf("history %q behind %q", history, first)
+			t.Errorf("got the history %q, want 32 characters, and the name of the heads before: %q", history, first)
 		}
 	}
 }

@@ -123,7 +123,7 @@ func (p *primary) run() *primary {
 		case err := <-p.done:
 			p.t.Logf("the writer ended: %v", err)
 		case <-time.After(20 * time.Second):
-			p.t.Error("the writer does not stop")
+			p.t.Error("the writer runs 20s after it was stopped, want it ended")
 		}
 	})
 	return p
@@ -145,7 +145,7 @@ func (p *primary) prepare(key string) *metadata.PutStart {
 	p.t.Helper()
 	e, _, wait, err := p.store.PreparePutStart(&metadata.Put{Tenant: "default", Key: key, Size: 100, Replicas: 1}, p.now())
 	if err != nil || wait != nil {
-		p.t.Fatalf("preparing %s: %v, busy %v", key, err, wait != nil)
+		p.t.Fatalf("preparing a put of %s: got %v, busy: %v; want no error, and not busy", key, err, wait != nil)
 	}
 	return e
 }
@@ -162,7 +162,7 @@ func (p *primary) mustPut(keys ...string) {
 	p.t.Helper()
 	for _, key := range keys {
 		if err := p.put(p.t.Context(), key); err != nil {
-			p.t.Fatalf("put %s: %v", key, err)
+			p.t.Fatalf("put %s: got %v, want no error", key, err)
 		}
 	}
 }
@@ -184,7 +184,7 @@ func newStandby() *standby {
 func (s *standby) Commit(c *metadata.Commit, at journal.Cursor) error {
 	before := s.store.Position()
 	if at.Head.Checked == before.Seq && before.Seq > 0 && at.Head.Digest != before.Digest {
-		return fmt.Errorf("digest %v at %d, the primary has %v", before.Digest, before.Seq, at.Head.Digest)
+		return fmt.Errorf("at %d got the digest %v, want the primary's %v", before.Seq, before.Digest, at.Head.Digest)
 	}
 	if _, err := s.store.Apply(c, nil); err != nil {
 		return err
@@ -216,7 +216,7 @@ func (s *standby) waitFor(t *testing.T, want metadata.Position) {
 			return
 		}
 		if got.Seq >= want.Seq {
-			t.Fatalf("the standby is at %+v, the primary was at %+v", got, want)
+			t.Fatalf("the standby is at %+v, want it at the primary's position, %+v", got, want)
 		}
 		select {
 		case <-moved:
@@ -256,7 +256,7 @@ func wait(t *testing.T, what string, done <-chan error) error {
 	case err := <-done:
 		return err
 	case <-time.After(20 * time.Second):
-		t.Fatalf("%s does not come", what)
+		t.Fatalf("waiting for %s: got nothing in 20s, want it", what)
 		return nil
 	}
 }
@@ -281,10 +281,10 @@ func TestCommitsReachAStandbyInOrder(t *testing.T) {
 	callers.Wait()
 	s.waitFor(t, p.store.Position())
 	if got := p.store.Stats().Objects; got != 400 {
-		t.Errorf("%d objects", got)
+		t.Errorf("got %d objects for 400 puts, want all", got)
 	}
 	if n := p.seen.count(); n >= 400 {
-		t.Errorf("%d commits for 400 concurrent puts: they share none", n)
+		t.Errorf("got %d commits for 400 concurrent puts, want fewer: puts share commits", n)
 	}
 	// The heartbeat moves on by itself, and with it the digest that is checked.
 	at := p.store.Position()
@@ -294,7 +294,7 @@ func TestCommitsReachAStandbyInOrder(t *testing.T) {
 	}
 	select {
 	case err := <-done:
-		t.Fatalf("the reader ended: %v", err)
+		t.Fatalf("the reader ended with %v, want it to read on", err)
 	default:
 	}
 }
@@ -306,7 +306,7 @@ func waitBeyond(t *testing.T, s *metadata.Store, seq metadata.Seq) metadata.Posi
 			return p
 		}
 	}
-	t.Fatalf("no commit behind %d", seq)
+	t.Fatalf("got no commit behind %d in 20s, want a heartbeat's", seq)
 	return metadata.Position{}
 }
 
@@ -322,18 +322,18 @@ func TestFencedByAnotherLeader(t *testing.T) {
 	}
 	before := p.store.Position()
 	if err := p.put(t.Context(), "b"); errs.KindOf(err) != errs.NotLeader {
-		t.Errorf("a put of a deposed primary: %v", err)
+		t.Errorf("a put of a deposed primary: got %v, want NotLeader", err)
 	}
 	err := wait(t, "the end of the writer", p.done)
 	p.done <- err
 	if !errors.Is(err, journal.ErrFenced) {
-		t.Errorf("the writer ended with %v", err)
+		t.Errorf("the writer of a deposed primary ended with %v, want ErrFenced", err)
 	}
 	if err := p.put(t.Context(), "b"); errs.KindOf(err) != errs.NotLeader {
-		t.Errorf("a later put: %v", err)
+		t.Errorf("a later put of a deposed primary: got %v, want NotLeader", err)
 	}
 	if got := p.store.Position(); got.Seq != before.Seq && got.Seq != before.Seq+1 {
-		t.Errorf("the deposed primary went on to %+v", got)
+		t.Errorf("the deposed primary applied commits: got it at %+v, want it at %+v, or one commit further", got, before)
 	}
 	p.prepare("b") // was taken back: the key is free
 }
@@ -350,7 +350,7 @@ func TestFencedByTheHead(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := p.put(t.Context(), "b"); errs.KindOf(err) != errs.NotLeader {
-		t.Errorf("a put behind a foreign head: %v", err)
+		t.Errorf("a put behind the head of another primary: got %v, want NotLeader", err)
 	}
 }
 
@@ -360,7 +360,7 @@ func TestTheRecordsLeaseIsRenewed(t *testing.T) {
 	p := newPrimary(t, client, 1<<20).run().mount()
 	leases, err := client.Leases(t.Context())
 	if err != nil || len(leases.Leases) == 0 {
-		t.Fatalf("leases %v, %v", leases, err)
+		t.Fatalf("got the leases %v, %v, want one for the records", leases, err)
 	}
 	for _, l := range leases.Leases {
 		if _, err := client.Revoke(t.Context(), l.ID); err != nil {
@@ -378,7 +378,7 @@ func TestRecordsExpire(t *testing.T) {
 	p := newPrimary(t, client, 1<<20).run().mount()
 	resp, err := client.Get(t.Context(), p.layout.Record(metadata.ObjectEvents, 2))
 	if err != nil || len(resp.Kvs) != 1 || resp.Kvs[0].Lease == 0 {
-		t.Fatalf("record of the mount: %+v, %v", resp, err)
+		t.Fatalf("the record of the mount: got %+v, %v, want one that has a lease", resp, err)
 	}
 	ttl, err := client.TimeToLive(t.Context(), clientv3.LeaseID(resp.Kvs[0].Lease))
 	if day := int64(24 * time.Hour / time.Second); err != nil || ttl.GrantedTTL < day || ttl.GrantedTTL > day+100 {
@@ -396,10 +396,10 @@ func TestACallerThatGoesTakesItsChangeBack(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if _, err := p.queue.Submit(ctx, e); errs.KindOf(err) != errs.Unavailable {
-		t.Fatalf("a mount without a writer: %v", err)
+		t.Fatalf("a mount without a writer: got %v, want Unavailable at its deadline", err)
 	}
 	if bytes, n := p.queue.Len(); bytes != 0 || n != 0 {
-		t.Errorf("%d bytes in %d submissions stay behind", bytes, n)
+		t.Errorf("the caller has gone: got %d bytes in %d submissions in the queue, want none", bytes, n)
 	}
 	p.run().mount()
 	if st := p.store.Stats(); st.Segments != 1 {
@@ -423,7 +423,7 @@ func TestACallerThatComesTooLateChangesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := ticket.Submit(ctx, e); errs.KindOf(err) != errs.Unavailable {
-			t.Fatalf("a mount whose caller has gone: %v", err)
+			t.Fatalf("a mount whose caller has gone: got %v, want Unavailable", err)
 		}
 	}
 	p.mount()
@@ -436,10 +436,10 @@ func TestOversizedSubmissions(t *testing.T) {
 	big.DiskPath = string(make([]byte, metadata.MaxChangeBytes))
 	busy := p.store.Stats().Busy
 	if _, err := p.queue.Submit(t.Context(), big); errs.KindOf(err) != errs.InvalidParams {
-		t.Errorf("a change of 128 KiB: %v", err)
+		t.Errorf("a put with a path of 128 KiB: got %v, want InvalidParams, as the change is too large", err)
 	}
 	if got := p.store.Stats().Busy; got >= busy {
-		t.Error("a refused change keeps its memory")
+		t.Errorf("a change was refused: got %d bytes reserved, want less than the %d with it", got, busy)
 	}
 	var many []metadata.Change
 	for i := range 10 {
@@ -448,7 +448,7 @@ func TestOversizedSubmissions(t *testing.T) {
 		many = append(many, e)
 	}
 	if _, err := p.queue.Submit(t.Context(), many...); errs.KindOf(err) != errs.InvalidParams {
-		t.Errorf("a submission of 640 KiB: %v", err)
+		t.Errorf("a submission of 640 KiB: got %v, want InvalidParams", err)
 	}
 	p.mustPut("big", "many0")
 }

@@ -42,7 +42,7 @@ func TestAgainstAForkedJournal(t *testing.T) {
 		}
 	}
 	if err := (journal.Cursor{Head: journal.Head{Seq: 10}}).Against(at(have), nil); err != nil {
-		t.Errorf("a position in an older format, which names no term: %v", err)
+		t.Errorf("a position in an older format, which names no term: got %v, want no loss", err)
 	}
 }
 

@@ -32,13 +32,13 @@ func TestFullEtcdRecovers(t *testing.T) {
 	etcd.FillQuota(t)
 	err := p.put(t.Context(), "full")
 	if errs.KindOf(err) != errs.Unavailable || !errors.Is(err, rpctypes.ErrNoSpace) {
-		t.Fatalf("a put into a full etcd: %v", err)
+		t.Fatalf("a put into a full etcd: got %v, want Unavailable with etcd's ErrNoSpace", err)
 	}
 	if !errs.KindOf(err).Retryable() {
-		t.Error("it must be retryable")
+		t.Errorf("a put into a full etcd: got %v, want an error that says to try again", err)
 	}
 	if _, err := p.store.Inspect("default", "full"); err == nil {
-		t.Error("a refused put is there")
+		t.Error("a put that was refused: got its object in the state, want none")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -47,7 +47,7 @@ func TestFullEtcdRecovers(t *testing.T) {
 	p.mustPut("full")
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
-		t.Errorf("the compactor ended with %v", err)
+		t.Errorf("the compactor ended with %v, want context.Canceled", err)
 	}
 }
 
@@ -129,7 +129,7 @@ func TestFullEtcdRecoversWhileACommitIsInDoubt(t *testing.T) {
 	lose.Store(false)
 	close(hold)
 	if err := wait(t, "the answer to the put in doubt", answer); err != nil {
-		t.Errorf("the put: %v", err)
+		t.Errorf("the put in doubt: got %v, want no error once there is space", err)
 	}
 	p.mustPut("after")
 }
@@ -156,11 +156,11 @@ func TestResigningWhenEtcdFills(t *testing.T) {
 			var refused *journal.RefusedError
 			switch held := len(leader.Kvs) == 1; {
 			case held == applied:
-				t.Errorf("applied %v, and the leader key is there: %v", applied, held)
+				t.Errorf("a resignation, applied: %v: got the leader key there: %v, want %v", applied, held, !applied)
 			case applied && err != nil:
-				t.Errorf("a resignation that was applied: %v", err)
+				t.Errorf("a resignation that was applied: got %v, want no error", err)
 			case !applied && (!errors.As(err, &refused) || !errors.Is(err, rpctypes.ErrNoSpace)):
-				t.Errorf("a resignation that was refused: %v", err)
+				t.Errorf("a resignation that was not applied: got %v, want it refused with ErrNoSpace", err)
 			}
 		})
 	}

@@ -19,6 +19,6 @@ func TestPaceKeepsTheWindowOfAnEarlierTerm(t *testing.T) {
 	}
 	pace.AtLeast(0)
 	if w, d := pace.Windows(); w != 0 || d != 0 {
-		t.Errorf("heads carry %v and %v although a node does not read them", w, d)
+		t.Errorf("a node does not read windows: got %v and %v in heads, want none", w, d)
 	}
 }

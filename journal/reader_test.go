@@ -173,13 +173,13 @@ func TestTamperedJournal(t *testing.T) {
 			if tc.want != "" {
 				wantReason(t, err, tc.want)
 			} else if !errors.Is(err, journal.ErrLost) {
-				t.Errorf("%v, and the journal is lost", err)
+				t.Errorf("the journal is lost: got %v, want ErrLost", err)
 			}
 			if err != nil && !strings.Contains(err.Error(), tc.text) {
-				t.Errorf("%q does not say %q", err, tc.text)
+				t.Errorf("got the error %q, want %q in it", err, tc.text)
 			}
 			if got := s.store.Position(); got != at {
-				t.Errorf("the standby moved from %+v to %+v", at, got)
+				t.Errorf("a reader refused a commit: got its state at %+v, want %+v as before", got, at)
 			}
 		})
 	}
@@ -229,7 +229,7 @@ func TestContinues(t *testing.T) {
 		t.Fatal(err)
 	}
 	if why, err := reader.Continues(t.Context(), at); err != nil || why == nil || !strings.Contains(why.Error(), "no history") {
-		t.Errorf("compacted: %v, %v", why, err)
+		t.Errorf("a position whose history is compacted: got %v, %v, want \"no history\" as the reason", why, err)
 	}
 }
 
@@ -240,7 +240,7 @@ func TestAfter(t *testing.T) {
 		{Term: 4, Seq: 2}: false, {Term: 2, Seq: 200}: true, {}: true,
 	} {
 		if head.After(other) != want {
-			t.Errorf("%v after %v: %v", head, other, !want)
+			t.Errorf("%+v is after %+v: got %v, want %v", head, other, !want, want)
 		}
 	}
 }
@@ -307,9 +307,9 @@ func TestReaderPassesAHeadThatWasDeletedAndFoundedAnew(t *testing.T) {
 			select {
 			case <-s.founded:
 			case err := <-done:
-				t.Errorf("the reader behind the founding ended: %v", err)
+				t.Errorf("the reader behind the founding ended with %v, want it to read on", err)
 			case <-time.After(20 * time.Second):
-				t.Error("the founding does not come")
+				t.Error("the reader behind the deletion: got no founding in 20s, want it")
 			}
 		})
 	}

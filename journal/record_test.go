@@ -34,17 +34,17 @@ func TestRecordRoundTrip(t *testing.T) {
 		changes := sample()[:n]
 		record := encoded(t, changes...)
 		if packed := record[1] == packedS2; packed != (n == 3) {
-			t.Errorf("%d changes: packed %v", n, packed)
+			t.Errorf("a record of %d changes: got packed: %v, want %v", n, packed, n == 3)
 		}
 		got, err := objectCodec.decodeRecord(nil, metadata.ObjectEvents, Stamp{3, 7, 99}, record)
 		if err != nil || len(got) != n {
-			t.Fatalf("%d changes: %v, %v", n, got, err)
+			t.Fatalf("decoding a record of %d changes: got %v, %v, want as many", n, got, err)
 		}
 		for i := range got {
 			a := metadata.Encode(nil, changes[i])
 			b := metadata.Encode(nil, got[i])
 			if !bytes.Equal(a, b) {
-				t.Errorf("change %d differs", i)
+				t.Errorf("change %d of a record: got %x, want %x as encoded", i, b, a)
 			}
 		}
 	}
@@ -67,12 +67,12 @@ func TestRecordsOfOtherCommitsAreRefused(t *testing.T) {
 		},
 	} {
 		if _, err := decode(); err == nil {
-			t.Errorf("%s is accepted", name)
+			t.Errorf("a record (%s): got no error, want it refused", name)
 		}
 	}
 	bomb := append([]byte{recordVersion, packedS2, 0, 0, 0, 0}, 0xff, 0xff, 0xff, 0xff, 0x0f)
 	if _, err := unpack(bomb); !errors.Is(err, binenc.ErrCorrupt) {
-		t.Errorf("a record that says it unpacks to 4 GiB: %v", err)
+		t.Errorf("a record that says it unpacks to 4 GiB: got %v, want ErrCorrupt", err)
 	}
 }
 
@@ -100,20 +100,20 @@ func TestModelSealTakesAPrefix(t *testing.T) {
 		for _, s := range sealed {
 			size += s.size
 			if !s.sealed || q.withdraw(s) {
-				t.Fatal("a sealed submission can be withdrawn")
+				t.Fatal("a submission in a commit: got that it can be withdrawn, want that it cannot")
 			}
 		}
 		if size > MaxCommitBytes {
-			t.Errorf("a commit of %d bytes", size)
+			t.Errorf("got a commit of %d bytes, want %d at most", size, MaxCommitBytes)
 		}
 		got = append(got, sealed...)
 	}
 	if len(got) != len(want) {
-		t.Fatalf("%d of %d submissions sealed", len(got), len(want))
+		t.Fatalf("got %d submissions in commits, want all %d", len(got), len(want))
 	}
 	for i := range got {
 		if got[i] != want[i] {
-			t.Fatalf("submission %d is out of order", i)
+			t.Fatalf("got submission %d out of order, want commits in the order of the queue", i)
 		}
 	}
 }

@@ -68,7 +68,7 @@ func TestHeartbeatsThatFreeMemoryHaveRecords(t *testing.T) {
 	}
 	p.all(removals...)
 	if p.store.Stats().Quarantined == 0 {
-		t.Fatal("nothing is in quarantine")
+		t.Fatal("objects were removed under leases: got nothing in quarantine, want their memory")
 	}
 	waitFor(t, "nothing to be in quarantine", func() bool { return p.store.Stats().Quarantined == 0 })
 	p.mustPut("l")
@@ -78,7 +78,7 @@ func TestHeartbeatsThatFreeMemoryHaveRecords(t *testing.T) {
 	p.mustPut("m")
 	select {
 	case err := <-ended:
-		t.Fatalf("the reader ended: %v", err)
+		t.Fatalf("the reader ended with %v, want it to read on", err)
 	default:
 	}
 	s.waitFor(t, p.store.Position())

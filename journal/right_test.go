@@ -20,7 +20,7 @@ func TestSessionCountsFromTheFirstCommitWithoutAWindow(t *testing.T) {
 	right.Sending(now, window, failover)
 	right.Committed(now, window)
 	if !right.Valid() {
-		t.Fatal("a commit does not extend the right")
+		t.Fatal("after a commit: got a right that is not valid, want it extended")
 	}
 
 	now += 100 * time.Millisecond
@@ -28,24 +28,24 @@ func TestSessionCountsFromTheFirstCommitWithoutAWindow(t *testing.T) {
 	right.Session(now + session)
 	now += window
 	if right.Valid() {
-		t.Error("the session counts before a commit without a window has succeeded")
+		t.Error("before a commit without a window has succeeded: got the right valid by the session, want it ended with the window")
 	}
 	right.Committed(now, 0)
 	if !right.Valid() {
-		t.Error("the session does not count behind a commit without a window")
+		t.Error("after a commit without a window: got the right not valid, want it valid as long as the session")
 	}
 	now += session - time.Second
 	right.Session(now + session)
 	now += session - time.Second
 	if !right.Valid() {
-		t.Error("a keepalive does not extend the right")
+		t.Error("after a keepalive: got a right that is not valid, want it extended")
 	}
 
 	right.Sending(now, window, failover)
 	right.Session(now + session)
 	now += window
 	if right.Valid() {
-		t.Error("the session counts although a commit with a window may have been written")
+		t.Error("a commit with a window may have been written: got the right valid by the session, want it ended with the window")
 	}
 }
 
@@ -62,10 +62,10 @@ func TestTheRightAllowsForClockRates(t *testing.T) {
 		right.Sending(now, next, failover)
 		waited := time.Duration(float64(next) / 1.001) // in true time
 		if now += waited * 999 / 1000; right.Valid() {
-			t.Errorf("the right goes on when another node that knows the window %v has waited for it", next)
+			t.Errorf("another node has waited for the window %v: got the right still valid, want it ended", next)
 		}
 		if now -= 2 * time.Millisecond; !right.Valid() {
-			t.Errorf("the right for %v has ended by more than clocks may differ", next)
+			t.Errorf("2ms before the right for %v ends: got it not valid, want it valid: clocks differ by 1/1000 at most", next)
 		}
 	}
 }
@@ -115,12 +115,13 @@ func TestRightEndsBeforeChangesAreTakenBack(t *testing.T) {
 			w, right := writerWithRight(log)
 			start := metadata.TermStart{Term: 1, Params: params}
 			if err := w.Commit(t.Context(), &start); err != nil || !right.Valid() {
-				t.Fatalf("the first commit: %v, and the right is valid: %v", err, right.Valid())
+				t.Fatalf("the first commit: got %v, and the right valid: %v; want no error, and valid", err, right.Valid())
 			}
 			log.err = tc.err
 			change := &watchedStart{TermStart: start, right: right}
 			if err := w.Commit(t.Context(), change); err == nil || !change.aborted {
-				t.Fatalf("the commit: %v, and its change was taken back: %v", err, change.aborted)
+				t.Fatalf("a commit that fails: got %v, and its change taken back: %v; want an error, and taken back",
+					err, change.aborted)
 			}
 			if change.valid != tc.valid || right.Valid() != tc.valid {
 				t.Errorf("the right was valid when the change was taken back: %v, and is: %v; want %v", change.valid, right.Valid(), tc.valid)

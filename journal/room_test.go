@@ -42,7 +42,7 @@ func TestPeersShareTheQueue(t *testing.T) {
 			ctx, cancel := context.WithTimeout(from(t, peer), 10*time.Second)
 			ticket, err := q.Admit(ctx, journal.MaxSubmissionBytes)
 			if cancel(); err != nil {
-				t.Fatalf("%q waits behind the calls of another peer: %v", peer, err)
+				t.Fatalf("the peer %q, behind the many calls of another one: got %v, want room in the queue", peer, err)
 			}
 			ticket.Release()
 		}

@@ -90,7 +90,8 @@ func TestAnotherNodesFirstEntryIsNotOurs(t *testing.T) {
 				}
 				err := first.begin(t.Context(), true)
 				if err == nil || first.store.Position().Seq != 0 || first.log.Tip().Revision != 0 {
-					t.Errorf("lost %v: the deposed node got %v and is at %+v, the other at %+v", lost, err, first.log.Tip(), second.log.Tip())
+					t.Errorf("lost %v: the deposed node got %v at %+v, the other is at %+v; want an error, and no position",
+						lost, err, first.log.Tip(), second.log.Tip())
 				}
 			})
 		}
@@ -116,13 +117,14 @@ func TestOwnCommitBehindALostElection(t *testing.T) {
 			run.Arm()
 			err := e.begin(t.Context(), false)
 			if run.Fault() == "" {
-				t.Fatal("no answer was lost")
+				t.Fatal("got no fault, want the answer of the commit lost")
 			}
 			if err != nil || e.log.Tip().Head.Seq != 1 {
-				t.Fatalf("our own entry: %v, at %+v", err, e.log.Tip())
+				t.Fatalf("a commit of this node whose answer is lost: got %v at %+v, want no error, at sequence 1",
+					err, e.log.Tip())
 			}
 			if err := e.writer.Commit(t.Context()); !errors.Is(err, journal.ErrFenced) {
-				t.Errorf("the next commit: %v", err)
+				t.Errorf("the next commit, as another node is elected: got %v, want ErrFenced", err)
 			}
 		})
 	}

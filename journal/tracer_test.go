@@ -44,7 +44,7 @@ func TestTracer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := p.put(ctx, "late"); err == nil {
-		t.Fatal("a put after the end of the term succeeded")
+		t.Fatal("a put after the end of the term: got no error, want it refused")
 	}
 	err := <-p.done // the writer ends: from here on nobody else reads what it wrote
 	p.done <- err

@@ -117,7 +117,7 @@ func TestRecordsBeyondTheBoundGo(t *testing.T) {
 	first := tr.puts(1)
 	waitFor(t, "the end of the oldest records", func() bool { tr.puts(1); return tr.oldest() > first })
 	if tr.oldest() == math.MaxInt64 {
-		t.Error("no record is left")
+		t.Error("got no record left, want only those beyond the bound deleted")
 	}
 }
 

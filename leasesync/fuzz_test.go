@@ -30,15 +30,16 @@ func FuzzDecode(f *testing.F) {
 		}
 		renewals := c.(*leasesync.Batch).Renewals
 		if n := len(renewals); n == 0 || n > len(b)/2 || cap(renewals) > 64+3*len(b) {
-			t.Fatalf("%d bytes give %d renewals in room for %d", len(b), n, cap(renewals))
+			t.Fatalf("%d bytes: got %d renewals in room for %d, want 1 or more, and no more than the bytes can hold",
+				len(b), n, cap(renewals))
 		}
 		once := metadata.Encode(nil, c)
 		again, err := leasesync.Decode(once)
 		if err != nil || !slices.Equal(again.(*leasesync.Batch).Renewals, renewals) {
-			t.Fatalf("%+v becomes %+v: %v", c, again, err)
+			t.Fatalf("a batch that is encoded and decoded again: got %+v, %v, want %+v", again, err, c)
 		}
 		if twice := metadata.Encode(nil, again); !bytes.Equal(once, twice) {
-			t.Fatalf("%+v encodes to %x, then to %x: %v", c, once, twice, err)
+			t.Fatalf("%+v encodes to %x: decoded and encoded again got %x, want the same", c, once, twice)
 		}
 	})
 }

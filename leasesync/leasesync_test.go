@@ -44,7 +44,7 @@ func TestBatchRoundTrip(t *testing.T) {
 			}
 			again := metadata.Encode(nil, got)
 			if !bytes.Equal(enc, again) || len(got.(*leasesync.Batch).Renewals) != len(b.(*leasesync.Batch).Renewals) {
-				t.Fatalf("lost something: %v", err)
+				t.Fatalf("a batch that is decoded and encoded again: got %+v, want %+v", got, b)
 			}
 		}
 	})
@@ -60,7 +60,7 @@ func TestBatchesFit(t *testing.T) {
 	}
 	batches := leasesync.Pack(worst)
 	if len(batches) != 3 {
-		t.Errorf("%d batches", len(batches))
+		t.Errorf("got %d batches for one renewal more than two can hold, want 3", len(batches))
 	}
 	for _, b := range batches {
 		enc := metadata.Encode(nil, b)
@@ -78,7 +78,7 @@ func TestBatchesFit(t *testing.T) {
 	}
 	enc := metadata.Encode(nil, leasesync.Pack(usual)[0])
 	if per := float64(len(enc)) / float64(len(usual)); per > 16 {
-		t.Errorf("%.1f bytes a renewal, at most 16 are promised", per)
+		t.Errorf("a usual batch takes %.1f bytes a renewal, want 16 at most", per)
 	} else {
 		t.Logf("%.1f bytes a renewal", per)
 	}
@@ -178,7 +178,8 @@ func TestFullSync(t *testing.T) {
 		t.Helper()
 		missing, first, err := leasesync.FullSync(t.Context(), p.Store, r, counters)
 		if err != nil || first != 4711 && missing > 0 {
-			t.Fatalf("at %d: %v", first, err)
+			t.Fatalf("got %v, and %d as the first difference's sequence; want no error, and 4711 if any renewal is missing",
+				err, first)
 		}
 		return missing
 	}
@@ -186,19 +187,19 @@ func TestFullSync(t *testing.T) {
 		t.Errorf("%d renewals missing, want the one that is not applied", n)
 	}
 	if n := sync(records(7, list[0])); n != 0 {
-		t.Errorf("%d renewals of another term missing", n)
+		t.Errorf("got %d renewals of another term missing, want none: only those of this term are compared", n)
 	}
 	p.Commit(leasesync.Pack(list)...)
 	if n := sync(records(1, list[0], gone)); n != 0 {
-		t.Errorf("%d renewals missing after they were applied", n)
+		t.Errorf("got %d renewals missing after they were applied, want none", n)
 	}
 	wrong := func(_ context.Context, _ metadata.Seq, visit func(metadata.Term, metadata.Seq, []metadata.Change) error) error {
 		return visit(1, 1, []metadata.Change{&metadata.Discard{}})
 	}
 	if _, _, err := leasesync.FullSync(t.Context(), p.Store, wrong, counters); err == nil {
-		t.Error("an event of another kind among the renewals is accepted")
+		t.Error("an event of another kind among the renewals: got no error, want it refused")
 	}
 	if counters.Synced.Load() != 3 || counters.Differed.Load() != 1 {
-		t.Errorf("counted %d syncs, %d differences", counters.Synced.Load(), counters.Differed.Load())
+		t.Errorf("got %d full syncs and %d differences counted, want 3 and 1", counters.Synced.Load(), counters.Differed.Load())
 	}
 }

@@ -35,7 +35,7 @@ func TestPutAndGet(t *testing.T) {
 		t.Errorf("the get of a complete object: got the descriptor %+v, want that of the put", r)
 	}
 	if !c.exists("k") {
-		t.Error("a complete object does not exist")
+		t.Error("a complete object: got that it does not exist, want that it does")
 	}
 	_, err = c.get("nothing")
 	wantKind(t, "get of a missing key", err, errs.ObjectNotFound)
@@ -64,7 +64,7 @@ func TestAbandonedPut(t *testing.T) {
 	wantKind(t, "the first writer comes late", c.putEnd("k"), errs.IllegalClient)
 	wantKind(t, "a put while the old buffers are occupied", c.putStart("third", size), errs.NoAvailableHandle)
 	if st := c.primary.Stats(); st.Busy != 832 || st.Quarantined != 416 {
-		t.Errorf("busy %d, quarantined %d", st.Busy, st.Quarantined)
+		t.Errorf("an abandoned put was replaced: got %d bytes busy and %d in quarantine, want 832 and 416", st.Busy, st.Quarantined)
 	}
 	c.pass(600*time.Second - 30*time.Second - time.Millisecond)
 	c.commit()
@@ -85,7 +85,7 @@ func TestReaperDiscardsAtTheReleaseTime(t *testing.T) {
 	c.put("done")
 	c.pass(599 * time.Second)
 	if got := c.primary.PrepareDiscards(c.now, 10); len(got) != 0 {
-		t.Fatalf("%d puts discarded early", len(got))
+		t.Fatalf("a second before the release time: got %d puts discarded, want none", len(got))
 	}
 	c.pass(2 * time.Second)
 	discards := c.primary.PrepareDiscards(c.now, 10)
@@ -93,7 +93,7 @@ func TestReaperDiscardsAtTheReleaseTime(t *testing.T) {
 		t.Fatalf("%d puts to discard, want 1", len(discards))
 	}
 	if again := c.primary.PrepareDiscards(c.now, 10); len(again) != 0 {
-		t.Error("a discard under way is prepared again")
+		t.Errorf("a discard is under way: got %d prepared for the put once more, want none", len(again))
 	}
 	c.must(c.commit(discards[0]))
 	if st := c.primary.Stats(); st.Objects != 1 || st.Quarantined != 0 || st.Busy != 104 {
@@ -145,7 +145,7 @@ func TestRevoke(t *testing.T) {
 		t.Errorf("put after a revoke: got %v, want no error", err)
 	}
 	if st := c.primary.Stats(); st.Quarantined != 104 {
-		t.Errorf("%d bytes in quarantine: the writer of a revoked put may be late", st.Quarantined)
+		t.Errorf("A: the writer of a revoked put may be late: got %d bytes in quarantine, want 104", st.Quarantined)
 	}
 }
 
@@ -197,7 +197,7 @@ func TestUnmountTakesObjectsAway(t *testing.T) {
 		t.Errorf("after the sweep: got %+v, want nothing left of the segment", st)
 	}
 	if got := c.primary.Position().Digest; got != digest {
-		t.Errorf("the sweep changed the digest from %v to %v", digest, got)
+		t.Errorf("the sweep changed the digest: got %v, want %v as before", got, digest)
 	}
 	c.mount(2, "b", 1<<20)
 	c.put("7") // while the follower has not swept
@@ -228,11 +228,12 @@ func TestMounting(t *testing.T) {
 	over.ID[0], over.Base = 9, spec.Base+512
 	e, err := c.primary.PrepareMount(over)
 	if err != nil || len(e.Replaces) != 1 {
-		t.Fatalf("a mount over another: %+v, %v", e, err)
+		t.Fatalf("a mount over another segment: got %+v, %v, want it to replace that one", e, err)
 	}
 	c.must(c.commit(e))
 	if st := c.primary.Stats(); st.Segments != 1 || c.exists("k") {
-		t.Errorf("a restarted owner: %+v, old object exists %v", st, c.exists("k"))
+		t.Errorf("the owner of a segment restarted: got %+v, and its old object exists: %v; want one segment, and no object",
+			st, c.exists("k"))
 	}
 }
 
@@ -296,7 +297,7 @@ func TestForcedRemovalKeepsTheReadersBytes(t *testing.T) {
 	c.pass(params.HoldTime() - params.LeaseTTL)
 	c.commit()
 	if err := c.putStart("next"); err != nil {
-		t.Errorf("after the lease: %v", err)
+		t.Errorf("a put after the reader's lease: got %v, want no error", err)
 	}
 }
 
@@ -312,7 +313,7 @@ func TestRepeatedRequests(t *testing.T) {
 	c.takeOver(0)
 	_, same, _, err := c.primary.PreparePutStart(put, c.now)
 	if err != nil || same == nil || same.ID != e.ID || len(same.Replicas) != 1 {
-		t.Fatalf("the same request after a takeover: %+v, %v", same, err)
+		t.Fatalf("D: the same put request after a takeover: got %+v, %v, want the first reservation, %v", same, err, e.ID)
 	}
 	if err := c.putEnd("k"); err != nil {
 		t.Fatal(err)
@@ -326,7 +327,7 @@ func TestRepeatedRequests(t *testing.T) {
 	c.takeOver(0)
 	c.put("k")
 	if r, _, err := deleteevents.Prepare(c.primary, remove, c.now); r != nil || err != nil {
-		t.Errorf("a repeated removal reaches for a later object: %+v, %v", r, err)
+		t.Errorf("X: a removal was repeated, and a later object has its key: got %+v, %v, want nothing to remove", r, err)
 	}
 }
 
@@ -345,7 +346,7 @@ func TestTenants(t *testing.T) {
 		t.Errorf("the other tenant's object: got %+v, %v; want it untouched", o, err)
 	}
 	if _, err := c.primary.Inspect("blue", "k"); err == nil {
-		t.Error("an unknown tenant has objects")
+		t.Error("an unknown tenant: got an object of the key, want none")
 	}
 }
 
@@ -361,28 +362,30 @@ func TestDiskReplicas(t *testing.T) {
 		t.Fatal(err)
 	}
 	if list, _ := c.get("k"); len(list.Replicas) != 2 || list.Replicas[1].Path != "/files/k."+list.ID.String() {
-		t.Errorf("replicas %+v", list.Replicas)
+		t.Errorf("an object in memory and on disk: got the replicas %+v, want both, and the path with the object's id",
+			list.Replicas)
 	}
 	c.scan()
 	c.pass(time.Minute)
 	c.commit()
 	if n := c.evict(eviction.Bounds{Objects: 10}); n != 1 {
-		t.Errorf("%d evicted", n)
+		t.Errorf("got %d objects evicted from memory, want 1", n)
 	}
 	if list, err := c.get("k"); err != nil || len(list.Replicas) != 1 || list.Replicas[0].Kind != metadata.Disk {
-		t.Errorf("the disk replica stays: %+v, %v", list, err)
+		t.Errorf("an object on disk was evicted from memory: got %+v, %v, want its disk replica", list, err)
 	}
 	c.put("l", disk)
 	ref.Key = "l"
 	if err := c.revokeAs(ref); err != nil {
-		t.Errorf("partial revoke: %v", err)
+		t.Errorf("revoking only the disk replica of a put: got %v, want no error", err)
 	}
 	if list, _ := c.get("l"); len(list.Replicas) != 1 {
-		t.Errorf("after a partial revoke %+v", list.Replicas)
+		t.Errorf("the disk replica was revoked: got %+v, want the one in memory", list.Replicas)
 	}
 	c.unmount(id)
 	if !c.exists("k") || c.exists("l") {
-		t.Error("the object on disk must outlive the segment, the other not")
+		t.Errorf("the segment was unmounted: got that the object on disk exists: %v, and the other: %v; want only the one on disk",
+			c.exists("k"), c.exists("l"))
 	}
 }
 
@@ -395,7 +398,7 @@ func TestClear(t *testing.T) {
 		cl, wait := c.primary.PrepareClear("default", key, client(owner), name, c.now)
 		switch {
 		case wait != nil:
-			t.Fatal("busy")
+			t.Fatalf("clearing %s: got that the key is busy, want not", key)
 		case cl.Partial != nil:
 			c.must(c.commit(cl.Partial))
 		case cl.Removal != nil:
@@ -410,18 +413,18 @@ func TestClear(t *testing.T) {
 		t.Error("got the replica on the named segment kept, want it cleared")
 	}
 	if list, _ := c.get("k"); len(list.Replicas) != 1 || list.Replicas[0].Segment != "b" {
-		t.Errorf("left: %+v", list.Replicas)
+		t.Errorf("the replica on a was cleared: got %+v, want the one on b", list.Replicas)
 	}
 	if clear("k", 1, "b") {
 		t.Error("got a leased object cleared, want it kept (L)")
 	}
 	c.pass(time.Minute)
 	if !clear("k", 1, "b") || c.exists("k") {
-		t.Error("clearing the last replica removes the object")
+		t.Errorf("clearing the last replica: got that the object exists: %v, want it removed", c.exists("k"))
 	}
 	c.put("m")
 	if !clear("m", 1, "") || c.exists("m") {
-		t.Error("clearing everywhere")
+		t.Errorf("clearing all replicas: got that the object exists: %v, want it removed", c.exists("m"))
 	}
 }
 
@@ -440,6 +443,6 @@ func TestDiskReplicasOfTwoPuts(t *testing.T) {
 		c.pass(params.DiscardTimeout + time.Second)
 	}
 	if len(files) != 2 {
-		t.Errorf("two puts write the files %v", files)
+		t.Errorf("two puts of a key: got the files %v, want one file for each put", files)
 	}
 }

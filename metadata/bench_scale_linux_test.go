@@ -37,7 +37,7 @@ func resident(tb testing.TB) uint64 {
 			return kib << 10
 		}
 	}
-	tb.Fatal("no VmRSS")
+	tb.Fatal("/proc/self/status: got no line VmRSS, want one")
 	return 0
 }
 
@@ -120,7 +120,7 @@ func BenchmarkBatch(b *testing.B) {
 		}
 		run("exists", func(keys *metadata.Batch, _ string, i int) {
 			if !leases.BatchExists(keys, i, now) {
-				b.Fatal("an object is missing")
+				b.Fatal("looking up a key that was put: got that it does not exist, want that it does")
 			}
 		})
 		run("get", func(keys *metadata.Batch, _ string, i int) {
@@ -150,7 +150,7 @@ func BenchmarkRenewals(b *testing.B) {
 		now += 1_000_000
 		for i := range *scale {
 			if !leases.Exists("default", benchKey(i), now) {
-				b.Fatal("an object is missing")
+				b.Fatal("looking up a key that was put: got that it does not exist, want that it does")
 			}
 		}
 		start := threadTime(b)

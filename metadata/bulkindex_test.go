@@ -16,7 +16,7 @@ func (c *cluster) putMany(prefix string, n int, options ...func(*metadata.Put)) 
 	for _, key := range keys(prefix, n) {
 		e, err := c.preparePut(key, options...)
 		if err != nil {
-			c.t.Fatalf("%v", err)
+			c.t.Fatalf("preparing a put of %s: got %v, want no error", key, err)
 		}
 		starts = append(starts, e)
 	}
@@ -30,7 +30,7 @@ func (c *cluster) putMany(prefix string, n int, options ...func(*metadata.Put)) 
 		ref.Tenant = p.Tenant
 		e, _, err := c.primary.PreparePutEnd(ref, nil)
 		if err != nil {
-			c.t.Fatalf("%v", err)
+			c.t.Fatalf("preparing the end of the put of %s: got %v, want no error", key, err)
 		}
 		ends = append(ends, e)
 	}
@@ -78,8 +78,10 @@ func TestCutoffBehindTheShards(t *testing.T) {
 	c.commit()
 	var parts [][]byte
 	for i := range metadata.SnapshotParts {
-		if i == metadata.SnapshotParts-1 && c.evict(eviction.Bounds{Objects: 50}) != 50 {
-			t.Error("the cutoff evicts other than 50 objects")
+		if i == metadata.SnapshotParts-1 {
+			if n := c.evict(eviction.Bounds{Objects: 50}); n != 50 {
+				t.Errorf("got %d objects evicted before the last part, want 50", n)
+			}
 		}
 		part, _ := c.primary.AppendSnapshotPart(nil, i)
 		parts = append(parts, part)

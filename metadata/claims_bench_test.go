@@ -59,7 +59,7 @@ func claimMany(t testing.TB, s *metadata.Store, endpoints int, commit func(...me
 		for n := at; n < min(endpoints, at+batch); n++ {
 			number, mounted := s.FindSegment(atEndpoint(n).ID)
 			if !mounted {
-				t.Fatalf("endpoint %d has no segment", n)
+				t.Fatalf("endpoint %d: got no segment, want one mounted there", n)
 			}
 			e.Segments = append(e.Segments, number)
 			claim(e, number, n)

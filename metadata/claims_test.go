@@ -73,7 +73,7 @@ func TestClaimsOfAMountThatIsReplaced(t *testing.T) {
 	spec := segment.Spec{ID: segment.ID{9}, Name: "b", Base: 1<<32 + 8, Size: 1 << 10, Endpoint: "a:1", Client: client(2)}
 	e, err := c.primary.PrepareMount(spec)
 	if err != nil || len(e.Replaces) != 1 {
-		t.Fatalf("%+v, %v", e, err)
+		t.Fatalf("a mount over another segment: got %+v, %v, want it to replace that one", e, err)
 	}
 	c.must(c.commit(e))
 	c.wantQuarantined(t, "the overlap", 96)
@@ -92,7 +92,7 @@ func (c *cluster) moved(ids ...byte) (changes []metadata.Change) {
 	}
 	list, decided, err := c.primary.PrepareMounts(specs)
 	if err != nil || decided != len(ids) {
-		c.t.Fatalf("%d of %d mounts are decided: %v", decided, len(ids), err)
+		c.t.Fatalf("mounting %d segments at once: got %d decided, %v, want all", len(ids), decided, err)
 	}
 	for _, e := range list {
 		changes = append(changes, e)
@@ -167,10 +167,10 @@ func TestReadersWaitForAnUnmount(t *testing.T) {
 	before, _ := c.primary.Inspect(metadata.DefaultTenant, "k")
 	_, wait, err := leases(c.primary).GetReplicaList(metadata.DefaultTenant, "k", c.now)
 	if wait == nil {
-		t.Fatalf("a reader gets %v while its segment leaves", err)
+		t.Fatalf("L: a read while an unmount is under way: got %v at once, want to wait for the outcome", err)
 	}
 	if !leases(c.primary).Exists(metadata.DefaultTenant, "k", c.now+1000) {
-		t.Error("the object is not there any more before its segment has left")
+		t.Error("an unmount is under way: got that its object does not exist, want that it does")
 	}
 	if after, _ := c.primary.Inspect(metadata.DefaultTenant, "k"); after.LeaseEnds != before.LeaseEnds {
 		t.Errorf("L: ExistKey moves the lease to %d while its segment leaves, want %d as in the event", after.LeaseEnds, before.LeaseEnds)
@@ -178,7 +178,7 @@ func TestReadersWaitForAnUnmount(t *testing.T) {
 	end()
 	<-wait
 	if _, err := c.get("k"); err != nil {
-		t.Errorf("when the segment stays after all: %v", err)
+		t.Errorf("a read after the unmount was given up: got %v, want no error", err)
 	}
 }
 
@@ -189,7 +189,7 @@ func TestReadersWaitForTheNextUnmount(t *testing.T) {
 	_, end := c.primary.BeginUnmount([]segment.Number{number}, c.now)
 	before()
 	if _, wait, err := leases(c.primary).GetReplicaList(metadata.DefaultTenant, "k", c.now); wait == nil {
-		t.Errorf("L: a reader gets %v while its segment leaves", err)
+		t.Errorf("L: a read while the next unmount is under way: got %v at once, want to wait for its outcome", err)
 	}
 	end()
 }
@@ -277,7 +277,7 @@ func (c *cluster) mountAt(base uint64, n byte) segment.ID {
 	spec := segment.Spec{ID: segment.ID{n}, Name: "m", Base: base, Size: 1 << 20, Endpoint: "m:1", Client: client(n)}
 	e, err := c.primary.PrepareMount(spec)
 	if err != nil {
-		c.t.Fatalf("%v", err)
+		c.t.Fatalf("preparing a mount at %#x: got %v, want no error", base, err)
 	}
 	c.must(c.commit(e))
 	return spec.ID

@@ -15,7 +15,7 @@ func (c *cluster) everywhere() map[string]*metadata.Store {
 	c.t.Helper()
 	loaded, err := c.load(c.snapshot())
 	if err != nil {
-		c.t.Fatalf("loading a snapshot: %v", err)
+		c.t.Fatalf("loading a snapshot: got %v, want no error", err)
 	}
 	return map[string]*metadata.Store{"the primary": c.primary, "a standby": c.follower, "a snapshot": loaded}
 }

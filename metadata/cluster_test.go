@@ -100,10 +100,10 @@ func (c *cluster) commit(changes ...metadata.Change) []error {
 	answers := make([]error, len(changes))
 	position, err := c.primary.Apply(commit, answers)
 	if err != nil {
-		c.t.Fatalf("primary: %v", err)
+		c.t.Fatalf("applying a commit on the primary: got %v, want no error", err)
 	}
 	if got := c.apply(c.follower, c.recode(commit)); got != position {
-		c.t.Fatalf("after %T...: the follower is at %+v, the primary at %+v", first(changes), got, position)
+		c.t.Fatalf("S: after %T...: the follower is at %+v, want it at the primary's position, %+v", first(changes), got, position)
 	}
 	return answers
 }
@@ -119,7 +119,7 @@ func (c *cluster) apply(s *metadata.Store, commit *metadata.Commit) metadata.Pos
 	c.t.Helper()
 	position, err := s.Apply(commit, nil)
 	if err != nil {
-		c.t.Fatalf("follower: %v", err)
+		c.t.Fatalf("applying a commit on a follower: got %v, want no error", err)
 	}
 	return position
 }
@@ -132,7 +132,7 @@ func (c *cluster) recode(commit *metadata.Commit) *metadata.Commit {
 	for _, change := range commit.Changes {
 		b := metadata.Encode(nil, change)
 		if len(b) > metadata.MaxChangeBytes {
-			c.t.Fatalf("%T takes %d bytes", change, len(b))
+			c.t.Fatalf("%T takes %d bytes, want at most %d", change, len(b), metadata.MaxChangeBytes)
 		}
 		decode := map[metadata.Stream]func([]byte) (metadata.Change, error){
 			metadata.LeaseRenewals: leasesync.Decode,
@@ -141,7 +141,7 @@ func (c *cluster) recode(commit *metadata.Commit) *metadata.Commit {
 		}[change.Stream()]
 		decoded, err := decode(b)
 		if err != nil {
-			c.t.Fatalf("decoding %T: %v", change, err)
+			c.t.Fatalf("decoding %T: got %v, want no error", change, err)
 		}
 		out.Changes = append(out.Changes, decoded)
 	}
@@ -152,7 +152,7 @@ func (c *cluster) must(answers []error) {
 	c.t.Helper()
 	for _, err := range answers {
 		if err != nil {
-			c.t.Fatalf("%v", err)
+			c.t.Fatalf("the answer to a change: got %v, want no error", err)
 		}
 	}
 }
@@ -177,7 +177,7 @@ func (c *cluster) mountOf(owner, n byte, name string, size uint64) segment.ID {
 	}
 	e, err := c.primary.PrepareMount(spec)
 	if err != nil {
-		c.t.Fatalf("%v", err)
+		c.t.Fatalf("preparing a mount of segment %d: got %v, want no error", n, err)
 	}
 	if e != nil {
 		c.must(c.commit(e))
@@ -189,7 +189,7 @@ func (c *cluster) unmount(id segment.ID) {
 	c.t.Helper()
 	number, ok := c.primary.FindSegment(id)
 	if !ok {
-		c.t.Fatalf("segment %v is not mounted", id)
+		c.t.Fatalf("unmounting segment %v: got that it is not mounted, want that it is", id)
 	}
 	c.must(c.commit(&deleteevents.Event{Type: deleteevents.UnmountSegment, Segments: []segment.Number{number}}))
 }
@@ -228,7 +228,7 @@ func (c *cluster) putEndAs(ref metadata.PutRef) error {
 	c.t.Helper()
 	e, wait, err := c.primary.PreparePutEnd(ref, nil)
 	if wait != nil {
-		c.t.Fatalf("key %s is busy", ref.Key)
+		c.t.Fatalf("ending the put of %s: got that the key is busy, want not", ref.Key)
 	}
 	if e == nil {
 		return err
@@ -241,7 +241,7 @@ func (c *cluster) revokeAs(ref metadata.PutRef) error {
 	r, wait, err := c.primary.PreparePutRevoke(ref)
 	switch {
 	case wait != nil:
-		c.t.Fatalf("key %s is busy", ref.Key)
+		c.t.Fatalf("revoking the put of %s: got that the key is busy, want not", ref.Key)
 	case err != nil:
 		return err
 	case r.Removal != nil:
@@ -256,10 +256,10 @@ func (c *cluster) revokeAs(ref metadata.PutRef) error {
 func (c *cluster) put(key string, options ...func(*metadata.Put)) {
 	c.t.Helper()
 	if err := c.putStart(key, options...); err != nil {
-		c.t.Fatalf("put start of %s: %v", key, err)
+		c.t.Fatalf("put start of %s: got %v, want no error", key, err)
 	}
 	if err := c.putEnd(key); err != nil {
-		c.t.Fatalf("put end of %s: %v", key, err)
+		c.t.Fatalf("put end of %s: got %v, want no error", key, err)
 	}
 }
 
@@ -267,7 +267,7 @@ func (c *cluster) get(key string) (metadata.ReplicaList, error) {
 	c.t.Helper()
 	list, wait, err := leases(c.primary).GetReplicaList(metadata.DefaultTenant, key, c.now)
 	if wait != nil {
-		c.t.Fatalf("key %s is busy", key)
+		c.t.Fatalf("get of %s: got that the key is busy, want not", key)
 	}
 	return list, err
 }
@@ -286,7 +286,7 @@ func (c *cluster) remove(key string, force bool) error {
 	c.t.Helper()
 	e, wait, err := deleteevents.Prepare(c.primary, deleteevents.Request{Tenant: metadata.DefaultTenant, Key: key, Force: force}, c.now)
 	if wait != nil {
-		c.t.Fatalf("key %s is busy", key)
+		c.t.Fatalf("removing %s: got that the key is busy, want not", key)
 	}
 	if e == nil {
 		return err

@@ -12,7 +12,7 @@ func (c *cluster) drain(d metadata.Drain) metadata.Drain {
 	c.t.Helper()
 	e, err := c.primary.PrepareDrain(d)
 	if err != nil {
-		c.t.Fatalf("%v", err)
+		c.t.Fatalf("preparing a drain job: got %v, want no error", err)
 	}
 	c.must(c.commit(e))
 	return e.Drain
@@ -39,7 +39,8 @@ func TestDrains(t *testing.T) {
 				s.StartIDs(9)
 				put, _, _, err := s.PreparePutStart(&metadata.Put{Tenant: "default", Key: "new", Client: client(1), Size: 10, Replicas: 1}, c.now)
 				if (err == nil) != (want == metadata.SegmentOK) {
-					t.Errorf("job %v, %s: a put into a segment that is %v: %v", end, what, want, err)
+					t.Errorf("job %v, %s: a put into a segment that is %v: got %v, want it refused unless the segment is OK",
+						end, what, want, err)
 				}
 				if put != nil {
 					put.Abort(s)

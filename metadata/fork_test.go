@@ -17,25 +17,25 @@ func TestForkKeepsFreeMemory(t *testing.T) {
 	c.takeOver(time.Minute)
 	c.must(c.commit(&metadata.Fork{Hold: time.Minute}))
 	if !c.exists("k") {
-		t.Error("the object is gone")
+		t.Error("D: an object at a fork: got that it does not exist, want it to stay")
 	}
 	if err := c.putStart("new"); err == nil {
-		t.Error("a put got memory that may be in use")
+		t.Error("A: a put within the hold of a fork: got memory, want none: free memory may be in use")
 	}
 	c.mount(2, "b", 1<<20)
 	if err := c.putStart("new"); err == nil {
-		t.Error("a put got memory of a late mount that may be in use")
+		t.Error("A: a put after a late mount within the hold: got memory, want none: it may be in use")
 	}
 	c.must([]error{c.remove("removed", false)})
 	c.pass(time.Minute - time.Millisecond)
 	c.must(c.commit())
 	if err := c.putStart("new"); err == nil {
-		t.Error("a put got memory that may be in use just before the end of the hold")
+		t.Error("A: a put just before the end of the hold: got memory, want none: it may be in use")
 	}
 	c.pass(time.Millisecond)
 	c.must(c.commit())
 	if err := c.putStart("new"); err != nil {
-		t.Errorf("after the hold: %v", err)
+		t.Errorf("a put after the hold: got %v, want no error", err)
 	}
 }
 
@@ -60,7 +60,7 @@ func TestForkKeepsQuarantine(t *testing.T) {
 				c.must(c.commit())
 			}
 			if got := c.primary.Stats(); got.Quarantined != got.Capacity {
-				t.Errorf("%d bytes of %d are in quarantine", got.Quarantined, got.Capacity)
+				t.Errorf("A: within the hold of a fork got %d bytes of %d in quarantine, want all", got.Quarantined, got.Capacity)
 			}
 			loaded, err := c.load(c.snapshot())
 			if err != nil {
@@ -72,7 +72,7 @@ func TestForkKeepsQuarantine(t *testing.T) {
 				c.must(c.commit())
 			}
 			if got := c.primary.Stats(); got.Quarantined+got.Busy+got.LeavingSoon != 0 {
-				t.Errorf("after the hold %+v", got)
+				t.Errorf("after the hold of a fork got %+v, want nothing in quarantine or in use", got)
 			}
 		})
 	}

@@ -61,7 +61,7 @@ func FuzzObjectEvent(f *testing.F) {
 	} {
 		b := encoding(f, change)
 		if _, err := decodeObjectEvent(b); err != nil {
-			f.Fatalf("%T cannot be decoded: %v", change, err)
+			f.Fatalf("decoding an encoded %T: got %v, want no error", change, err)
 		}
 		f.Add(b)
 	}
@@ -69,7 +69,7 @@ func FuzzObjectEvent(f *testing.F) {
 		var c metadata.Change
 		var err error
 		if n := allocated(func() { c, err = decodeObjectEvent(b) }); n > 1<<20+64*uint64(len(b)) {
-			t.Fatalf("decoding %d bytes takes %d", len(b), n)
+			t.Fatalf("decoding %d bytes: got %d bytes allocated, want 1 MiB and 64 for each byte at most", len(b), n)
 		}
 		if err != nil {
 			return
@@ -77,10 +77,10 @@ func FuzzObjectEvent(f *testing.F) {
 		once := encoding(t, c)
 		again, err := decodeObjectEvent(once)
 		if err != nil {
-			t.Fatalf("%+v encodes to what cannot be decoded: %v", c, err)
+			t.Fatalf("%+v, decoded, encoded and decoded again: got %v, want no error", c, err)
 		}
 		if twice := encoding(t, again); !bytes.Equal(once, twice) {
-			t.Fatalf("%+v encodes to %x, that to %x", c, once, twice)
+			t.Fatalf("%+v encodes to %x: decoded and encoded again got %x, want the same", c, once, twice)
 		}
 	})
 }
@@ -145,7 +145,7 @@ func FuzzHistory(f *testing.F) {
 		h := history{t: t, one: metadata.New(metadata.Options{}), two: metadata.New(metadata.Options{})}
 		h.term = 1
 		if !h.apply(0, &metadata.TermStart{Term: 1, Params: params}) {
-			t.Fatal("the first entry of a term is refused")
+			t.Fatal("the first entry of a term: got it refused, want it applied")
 		}
 		if h.play(script) {
 			h.check()
@@ -215,14 +215,15 @@ func (h *history) apply(pause metadata.Time, changes ...metadata.Change) bool {
 	for _, c := range changes {
 		copied, err := decoders[c.Stream()](encoding(h.t, c))
 		if err != nil {
-			h.t.Fatalf("%T cannot be decoded again: %v", c, err)
+			h.t.Fatalf("decoding an encoded %T: got %v, want no error", c, err)
 		}
 		again.Changes = append(again.Changes, copied)
 	}
 	p1, err1 := h.one.Apply(&commit, make([]error, len(changes)))
 	p2, err2 := h.two.Apply(&again, nil)
 	if p1 != p2 || (err1 == nil) != (err2 == nil) {
-		h.t.Fatalf("after %T...: %+v and %+v, %v and %v", first(changes), p1, p2, err1, err2)
+		h.t.Fatalf("S: after %T... got one store at %+v, %v, and the other at %+v, %v; want them to agree",
+			first(changes), p1, err1, p2, err2)
 	}
 	return err1 == nil
 }
@@ -238,7 +239,7 @@ func (h *history) check() {
 	before.SoftPinned, after.SoftPinned = 0, 0 // pins that have ended are looked at lazily
 	before.Evicted, before.Discarded, before.QuarantineExits, before.DiscardedBytes, before.DiscardsFreed = 0, 0, 0, 0, 0
 	if before != after {
-		h.t.Fatalf("a store with %+v is loaded as one with %+v", before, after)
+		h.t.Fatalf("S: a store loaded from a snapshot: got %+v, want %+v", after, before)
 	}
 	h.two = copied
 	far := metadata.Time(1) << 60
@@ -249,7 +250,7 @@ func (h *history) check() {
 		&eviction.Cutoff{Deadline: far, PinTime: far, IncludePinned: true},
 	} {
 		if !h.apply(1000, c) {
-			h.t.Fatalf("%T is refused", c)
+			h.t.Fatalf("%T on a store without faults: got it refused, want it applied", c)
 		}
 	}
 	checkBusy(h.t, h.one)
@@ -265,14 +266,15 @@ func checkBusy(t *testing.T, s *metadata.Store) {
 		end := uint64(0)
 		for _, r := range list.Ranges {
 			if r.Offset < end || r.Length == 0 || r.Offset+r.Length > list.Size {
-				t.Fatalf("segment %v of %d bytes has %+v behind %d", list.ID, list.Size, r, end)
+				t.Fatalf("A: segment %v of %d bytes: got the range %+v, want it inside, and at or behind %d",
+					list.ID, list.Size, r, end)
 			}
 			end = r.Offset + r.Length
 			sum += r.Length
 		}
 	}
 	if busy := s.Stats().Busy; busy != sum {
-		t.Fatalf("%d bytes are taken, somebody has %d", busy, sum)
+		t.Fatalf("got %d bytes allocated, want %d, the sum of the ranges in use", busy, sum)
 	}
 }
 
@@ -284,12 +286,12 @@ func reload(t *testing.T, s *metadata.Store) *metadata.Store {
 	for i := range metadata.SnapshotParts {
 		part, _ = s.AppendSnapshotPart(part[:0], i)
 		if err := l.Add(part); err != nil {
-			t.Fatalf("its own snapshot is refused: %v", err)
+			t.Fatalf("loading a store's own snapshot, part %d: got %v, want no error", i, err)
 		}
 	}
 	loaded, err := l.Finish()
 	if err != nil {
-		t.Fatalf("its own snapshot is refused: %v", err)
+		t.Fatalf("loading a store's own snapshot: got %v, want no error", err)
 	}
 	if got, want := loaded.Position(), s.Position(); got != want {
 		t.Fatalf("loaded %+v, want %+v", got, want)
@@ -323,11 +325,13 @@ func FuzzSnapshotPart(f *testing.F) {
 			if i != number {
 				err = l.Add(whole[i])
 			} else if n := allocated(func() { err = l.Add(part) }); n > 1<<20+64*uint64(len(part)) {
-				t.Fatalf("a part of %d bytes takes %d", len(part), n)
+				t.Fatalf("loading a part of %d bytes: got %d bytes allocated, want 1 MiB and 64 for each byte at most",
+					len(part), n)
 			}
 			if err != nil {
 				if s, err := l.Finish(); s != nil || !errors.Is(err, metadata.ErrIncomplete) {
-					t.Fatalf("a snapshot of which part %d is refused: %v", i, err)
+					t.Fatalf("a snapshot of which part %d is refused: got a store: %v, and %v; want none, and ErrIncomplete",
+						i, s != nil, err)
 				}
 				return
 			}
@@ -338,7 +342,7 @@ func FuzzSnapshotPart(f *testing.F) {
 		}
 		s, err := finish()
 		if parts < metadata.SnapshotParts && !errors.Is(err, metadata.ErrIncomplete) {
-			t.Fatalf("a snapshot of %d parts: %v", parts, err)
+			t.Fatalf("a snapshot of only %d parts: got %v, want ErrIncomplete", parts, err)
 		}
 		if err != nil {
 			return
@@ -367,10 +371,10 @@ func FuzzSnapshotCut(f *testing.F) {
 			}
 		}
 		if cut := whole[number][:int(offset)%len(whole[number])]; l.Add(cut) == nil {
-			t.Fatalf("part %d is taken when it is cut at %d", number, len(cut))
+			t.Fatalf("part %d, cut after %d bytes: got no error, want it refused", number, len(cut))
 		}
 		if s, err := l.Finish(); s != nil || !errors.Is(err, metadata.ErrIncomplete) {
-			t.Fatalf("a snapshot cut at part %d: %v", number, err)
+			t.Fatalf("a snapshot cut at part %d: got a store: %v, and %v; want none, and ErrIncomplete", number, s != nil, err)
 		}
 	})
 }
@@ -387,16 +391,19 @@ func TestShorterTTLCountsLessAsLeavingSoon(t *testing.T) {
 	_ = c.revokeAs(c.putRef("x")) // its writer may be late for 600 s
 	c.commit()
 	if st := c.primary.Stats(); st.Quarantined != 104 || st.LeavingSoon != 104 {
-		t.Errorf("with a TTL of an hour: quarantined %d, soon %d", st.Quarantined, st.LeavingSoon)
+		t.Errorf("with a TTL of an hour: got %d bytes in quarantine and %d leaving soon, want 104 and 104",
+			st.Quarantined, st.LeavingSoon)
 	}
 	c.startTerm(params, 0)
 	if st := c.primary.Stats(); st.Quarantined != 104 || st.LeavingSoon != 0 {
-		t.Errorf("with a TTL of 10 s: quarantined %d, soon %d", st.Quarantined, st.LeavingSoon)
+		t.Errorf("with a TTL of 10s: got %d bytes in quarantine and %d leaving soon, want 104 and 0",
+			st.Quarantined, st.LeavingSoon)
 	}
 	c.pass(600 * time.Second)
 	c.commit()
 	if st := c.primary.Stats(); st.Quarantined+st.LeavingSoon+st.Busy != 0 {
-		t.Errorf("in the end: quarantined %d, soon %d, taken %d", st.Quarantined, st.LeavingSoon, st.Busy)
+		t.Errorf("after the release time: got %d bytes in quarantine, %d leaving soon and %d busy, want none",
+			st.Quarantined, st.LeavingSoon, st.Busy)
 	}
 }
 
@@ -420,7 +427,7 @@ func TestParamsBeyondAllTime(t *testing.T) {
 	} {
 		b := encoding(t, &metadata.TermStart{Term: 1, Params: p})
 		if c, err := decodeObjectEvent(b); err == nil {
-			t.Errorf("%+v is accepted, with a hold of %v", c, p.HoldTime())
+			t.Errorf("got %+v decoded, with a hold of %v, want times that overflow refused", c, p.HoldTime())
 		}
 	}
 }

@@ -77,11 +77,11 @@ func TestKeysThatLeftTheStore(t *testing.T) {
 		c.put(other)
 	}
 	if ways := len(left) / len(names); ways < 9 {
-		t.Errorf("each key left the store in %d ways only", ways)
+		t.Errorf("got each key from the store in %d ways, want 9 at least, for this test to cover them", ways)
 	}
 	for _, k := range left {
 		if !slices.Contains(names, k) {
-			t.Fatalf("a key that had left the store became %q", k)
+			t.Fatalf("got %q in place of a key that the store had returned, want one of the first keys, unchanged", k)
 		}
 	}
 }
@@ -104,12 +104,12 @@ func TestPreparedChangesOutliveTheirObjects(t *testing.T) {
 		c.put(other)
 	}
 	if err := c.putStart("key-1"); err == nil {
-		t.Error("a key was put that another change has")
+		t.Error("a put of a key that a prepared removal blocks: got no error, want one")
 	}
 	e.Abort(c.primary)
 	c.put("key-1")
 	if !c.exists("key-1") {
-		t.Error("the object is not there")
+		t.Error("the removal was aborted, and the key put: got that it does not exist, want that it does")
 	}
 }
 
@@ -124,7 +124,7 @@ func TestMarksDoNotPassOn(t *testing.T) {
 	c.must(c.commit())
 	pass := eviction.Select(c.primary, eviction.Bounds{Objects: 1})
 	if pass == nil || pass.Victims != 1 {
-		t.Fatalf("no victim: %+v", pass)
+		t.Fatalf("got the pass %+v, want one with one victim", pass)
 	}
 	for _, name := range []string{"key-1", "old-1"} { // as an event decided before has it
 		e := c.primary.Lock(metadata.DefaultTenant, name)
@@ -136,19 +136,19 @@ func TestMarksDoNotPassOn(t *testing.T) {
 	c.put("old-1")
 	for _, name := range []string{"key-1", "old-1"} {
 		if e := c.primary.Lock(metadata.DefaultTenant, name); e.Busy() {
-			t.Errorf("%s is a victim", name)
+			t.Errorf("%s was put where a victim was: got that it is busy, want not: marks do not pass on", name)
 			e.Unlock()
 		} else {
 			e.Unlock()
 		}
 	}
 	if changes := marked(c.primary); len(changes) != 0 {
-		t.Errorf("renewals of objects that are gone, or of others: %v", changes)
+		t.Errorf("the marked objects are gone: got the renewals %v, want none", changes)
 	}
 	pass.Cutoff.Abort(c.primary)
 	c.read("key-1")
 	if changes := marked(c.primary); len(changes) != 1 {
-		t.Errorf("%d batches of renewals", len(changes))
+		t.Errorf("one object was read: got %d batches of renewals, want 1", len(changes))
 	}
 }
 
@@ -171,12 +171,12 @@ func TestKeysInPlaceStayThere(t *testing.T) {
 		case "record.go", "keys_test.go": // writes it; names it
 		default:
 			if len(found) > 0 {
-				t.Errorf("%s has %v: use a copy, key(), or add a function to keys.go", name, found)
+				t.Errorf("%s: got the uses %v of a key in place, want a copy, key(), or a function in keys.go", name, found)
 			}
 		}
 	}
 	if users == 0 {
-		t.Error("no function is called so any more")
+		t.Error("keys.go: got no use of a key in place, want some: adapt the pattern of this test")
 	}
 }
 
@@ -210,7 +210,8 @@ func TestBatchAsSingleLookups(t *testing.T) {
 				want := single.Exists()
 				single.Unlock()
 				if there != want || there && got != name {
-					t.Fatalf("%s: %v, %q; a single lookup: %v", name, there, got, want)
+					t.Fatalf("%s in a batch: got %v, %q, want the same object as in a single lookup, which is there: %v",
+						name, there, got, want)
 				}
 			}
 		}

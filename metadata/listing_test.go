@@ -86,7 +86,7 @@ func TestListingsHoldUpNoCommit(t *testing.T) {
 			list(func(metadata.SegmentStats) {
 				seen++
 				if !m.Idle() {
-					t.Errorf("%s: commits wait for who lists", what)
+					t.Errorf("%s: got commits that wait while a caller lists, want none to wait", what)
 				}
 			})
 		})
@@ -102,7 +102,8 @@ func TestListingsHoldUpNoCommit(t *testing.T) {
 			t.Errorf("a segment: got %v, %t; want OK", status, ok)
 		}
 		if !m.HasSegmentNamed("host-000007") || m.HasSegmentNamed("no host") {
-			t.Error("HasSegmentNamed is wrong")
+			t.Errorf("HasSegmentNamed: got %t for a mounted name and %t for another, want true and false",
+				m.HasSegmentNamed("host-000007"), m.HasSegmentNamed("no host"))
 		}
 	})
 	if bytes > 16<<10 {

@@ -24,7 +24,7 @@ func (c *cluster) unmountDisk(n byte) {
 	c.t.Helper()
 	info, ok := c.primary.FindLocalDisk(client(n))
 	if !ok {
-		c.t.Fatalf("client %d has no SSD", n)
+		c.t.Fatalf("client %d: got no SSD, want one", n)
 	}
 	c.must(c.commit(&metadata.UnmountLocalDisk{Number: info.Number}))
 }
@@ -42,7 +42,7 @@ func (c *cluster) copyTo(n byte, key string, options ...func(*metadata.Offloaded
 	}
 	e, wait, err := c.primary.PrepareOffloaded(o)
 	if wait != nil {
-		c.t.Fatalf("key %s is busy", key)
+		c.t.Fatalf("reporting a copy of %s: got that the key is busy, want not", key)
 	}
 	if e == nil {
 		return err
@@ -100,12 +100,12 @@ func TestCopiesOnSSDs(t *testing.T) {
 	at := c.seq
 	c.must([]error{c.copyTo(1, "k"), c.copyTo(1, "k"), c.copyTo(2, "k")})
 	if c.seq != at+2 {
-		t.Errorf("%d commits for two copies, one of them told twice", c.seq-at)
+		t.Errorf("two copies, one of them reported twice: got %d commits, want 2", c.seq-at)
 	}
 	before := c.primary.Position().Digest
 	c.must([]error{c.copyTo(2, "k", func(o *metadata.Offloaded) { o.Endpoint = "moved:1" })})
 	if c.primary.Position().Digest == before {
-		t.Error("where a copy is reached is not in the digest")
+		t.Error("a copy has another endpoint: got the same digest, want another one (S)")
 	}
 	ssd1, ssd2 := "LOCAL_DISK 1 at ssd-1:1, 100 bytes", "LOCAL_DISK 2 at moved:1, 100 bytes"
 	c.wantReplicas("copied", "k", "MEMORY", "MEMORY", ssd1, ssd2)
@@ -118,12 +118,12 @@ func TestCopiesOnSSDs(t *testing.T) {
 	c.wantReplicas("evicted", "k", ssd1, ssd2)
 	c.wantReplicas("evicted", "other", "OBJECT_NOT_FOUND")
 	if list, err := c.get("k"); err != nil || len(list.Replicas) != 2 || list.LeaseTTL == 0 {
-		t.Errorf("an object on SSDs alone reads as %+v, %v", list, err)
+		t.Errorf("reading an object that is on SSDs alone: got %+v, %v, want two replicas and a lease", list, err)
 	}
 	c.takeOver(params.HoldTime())
 	c.wantReplicas("after a failover", "k", ssd1, ssd2)
 	if list := c.primary.LocalDisks(); len(list) != 2 || list[0].Client != client(1) || !list[0].Offloading || list[1].Offloading {
-		t.Errorf("after a failover the SSDs are %+v", list)
+		t.Errorf("after a failover: got the SSDs %+v, want those of both clients, with the first one offloading", list)
 	}
 	c.unmountDisk(1)
 	c.wantReplicas("one SSD is gone", "k", ssd2)
@@ -134,7 +134,7 @@ func TestCopiesOnSSDs(t *testing.T) {
 	for c.primary.Sweep(metadata.ShardCount) {
 	}
 	if st := c.primary.Stats(); st.LocalReplicas != 0 || st.LocalDisks != 1 || st.Objects != 1 {
-		t.Errorf("left: %+v", st)
+		t.Errorf("after the sweep: got %+v, want no replica on an SSD, 1 SSD and 1 object", st)
 	}
 	c.put("k") // the key is free again
 }
@@ -142,12 +142,12 @@ func TestCopiesOnSSDs(t *testing.T) {
 func TestOffloadingFlag(t *testing.T) {
 	c := newCluster(t)
 	if _, err := c.primary.PrepareSetOffloading(client(1), true); errs.KindOf(err) != errs.SegmentNotFound {
-		t.Errorf("without an SSD: %v", err)
+		t.Errorf("setting the flag without an SSD: got %v, want SegmentNotFound", err)
 	}
 	c.mountDisk(1, false)
 	number := c.primary.LocalDisks()[0].Number
 	if e, err := c.primary.PrepareSetOffloading(client(1), false); e != nil || err != nil {
-		t.Errorf("set as it is: %v, %v", e, err)
+		t.Errorf("setting the flag as it is: got %v, %v, want no change and no error", e, err)
 	}
 	for _, on := range []bool{true, false} {
 		before := c.primary.Position().Digest
@@ -157,15 +157,15 @@ func TestOffloadingFlag(t *testing.T) {
 		}
 		c.must(c.commit(e))
 		if info, _ := c.primary.FindLocalDisk(client(1)); info.Offloading != on || info.Number != number {
-			t.Errorf("after %v the SSD is %+v", on, info)
+			t.Errorf("after setting the flag to %v: got the SSD %+v, want that flag, and number %d", on, info, number)
 		}
 		if c.primary.Position().Digest == before {
-			t.Error("the flag is not in the digest")
+			t.Errorf("after setting the flag to %v: got the same digest, want another one (S)", on)
 		}
 	}
 	c.mountDisk(1, true)
 	if info, _ := c.primary.FindLocalDisk(client(1)); !info.Offloading || info.Number != number {
-		t.Errorf("mounted once more it is %+v", info)
+		t.Errorf("mounted once more: got the SSD %+v, want it offloading, with number %d", info, number)
 	}
 	c.unmountDisk(1)
 	for _, late := range []metadata.Change{&metadata.SetOffloading{Number: number}, &metadata.UnmountLocalDisk{Number: number}} {
@@ -187,14 +187,14 @@ func TestOffloadSources(t *testing.T) {
 		}
 		for _, source := range list {
 			if !slices.Contains(c.primary.OffloadSources(nil, source.Ref), source) {
-				t.Errorf("%+v is not a source of its object", source)
+				t.Errorf("got the source %+v of a shard, want it among those of its object", source)
 			}
 		}
 		return list
 	}
 	all := sources()
 	if len(all) != 2 || all[0].Ref != all[1].Ref {
-		t.Fatalf("sources %+v", all)
+		t.Fatalf("got the sources %+v, want the two replicas of one object", all)
 	}
 	for _, source := range all {
 		key, size, ok := c.primary.BeginCopy(source, 0)
@@ -206,11 +206,11 @@ func TestOffloadSources(t *testing.T) {
 	c.must([]error{c.copyTo(1, "k")})
 	left := sources()
 	if len(left) != 1 || left[0].Client != client(2) {
-		t.Errorf("behind a copy of client 1, sources are %+v", left)
+		t.Errorf("client 1 has a copy: got the sources %+v, want only that of client 2", left)
 	}
 	c.must([]error{c.remove("k", true)})
 	if _, _, ok := c.primary.BeginCopy(left[0], 0); ok || len(sources()) != 0 {
-		t.Error("an object that is gone can be copied")
+		t.Errorf("an object that is gone: got that a copy begins: %v, want no copy, and no sources", ok)
 	}
 }
 
@@ -248,7 +248,7 @@ func shardWith(c *cluster, id metadata.ObjectID) uint16 {
 			}
 		}
 	}
-	c.t.Fatalf("object %v is nowhere", id)
+	c.t.Fatalf("object %v: got no shard with a source of it, want one", id)
 	return 0
 }
 
@@ -262,7 +262,8 @@ func TestSnapshotWithoutSSDs(t *testing.T) {
 	c.unmountDisk(1)
 	after, _ := c.primary.AppendSnapshotPart(nil, 0)
 	if len(with) != len(plain)+1+16+3 || len(after) != len(plain) {
-		t.Errorf("%d bytes without, %d with one, %d when it is gone", len(plain), len(with), len(after))
+		t.Errorf("got a snapshot part of %d bytes, with an SSD of %d, and without it again of %d; want 20 more, then as before",
+			len(plain), len(with), len(after))
 	}
 }
 
@@ -281,7 +282,7 @@ func TestSnapshotsWithBrokenSSDs(t *testing.T) {
 	}
 	good := local(2, byte(metadata.Complete))
 	if !bytes.Contains(whole[at], good) {
-		t.Fatalf("part %d is not what this test takes it for: %q", at, whole[at])
+		t.Fatalf("part %d: got %q, want the bytes in it that this test replaces", at, whole[at])
 	}
 	replica := func(becomes ...byte) func([][]byte) {
 		return func(p [][]byte) { p[at] = bytes.Replace(p[at], good, becomes, 1) }
@@ -317,15 +318,15 @@ func TestSnapshotsWithBrokenSSDs(t *testing.T) {
 		"more than it says":              disks(1, disk(2), disk(2)),
 	} {
 		if err := loadUnchecked(whole, change); err == nil {
-			t.Errorf("%s: loaded", name)
+			t.Errorf("%s: got the snapshot loaded, want it refused", name)
 		}
 	}
 	if err := loadUnchecked(whole, disks(1, disk(2))); err != nil {
-		t.Errorf("the whole one: %v", err)
+		t.Errorf("the whole snapshot: got %v, want it loaded", err)
 	}
 	c.unmountDisk(1)
 	if err := loadUnchecked(c.snapshot(), func(p [][]byte) { p[0] = append(p[0], 0) }); err == nil {
-		t.Error("a list of no SSDs: loaded")
+		t.Error("a list of no SSDs: got the snapshot loaded, want it refused")
 	}
 }
 
@@ -351,7 +352,7 @@ func TestTermThatStartsEmptyHasNoSSDs(t *testing.T) {
 	c.mountDisk(1, true)
 	empty := &metadata.TermStart{Term: 2, Params: params, Empty: true}
 	if _, err := c.primary.Apply(&metadata.Commit{Seq: c.seq + 1, Term: 2, Time: c.now, Changes: []metadata.Change{empty}}, nil); err == nil {
-		t.Error("a store with an SSD accepts a term that starts empty")
+		t.Error("a term that starts empty, on a store with an SSD: got no error, want it refused")
 	}
 }
 
@@ -388,7 +389,7 @@ func TestCopyOfWhatLeftItsMemory(t *testing.T) {
 			m := transferOf(moving, func(t *metadata.Transfer) { t.Client, t.Source, t.Targets = client(by), from, []string{to} })
 			c.start(m)
 			if _, err := c.endTransfer(m, true); err != nil {
-				c.t.Fatalf("%v", err)
+				c.t.Fatalf("ending a move from %s to %s: got %v, want no error", from, to, err)
 			}
 		}
 	}
@@ -397,7 +398,7 @@ func TestCopyOfWhatLeftItsMemory(t *testing.T) {
 			m := transferOf(func(t *metadata.Transfer) { t.Source, t.Targets = "c", []string{"b"} })
 			c.start(m)
 			if _, err := c.endTransfer(m, complete); err != nil {
-				c.t.Fatalf("%v", err)
+				c.t.Fatalf("ending a copy from c to b, complete: %v: got %v, want no error", complete, err)
 			}
 		}
 	}
@@ -430,7 +431,7 @@ func TestCopyOfWhatLeftItsMemory(t *testing.T) {
 		c.put("k", func(p *metadata.Put) { p.Replicas, p.Preferred = tc.replicas, []string{"a", "c"} })
 		source := metadata.OffloadSource{Ref: c.refOf("k"), Client: client(1)}
 		if _, _, ok := c.primary.BeginCopy(source, c.now.Add(time.Second)); !ok {
-			t.Fatalf("%s: the copy does not begin", what)
+			t.Fatalf("%s: got that the copy does not begin, want that it does", what)
 		}
 		for _, f := range tc.then {
 			f(c)
@@ -438,7 +439,7 @@ func TestCopyOfWhatLeftItsMemory(t *testing.T) {
 		c.pass(time.Hour)
 		wantKind(t, what+": the copy", c.copyTo(1, "k"), tc.want)
 		if _, _, ok := c.primary.BeginCopy(source, c.now.Add(time.Second)); ok {
-			t.Errorf("%s: a second copy begins, which the report of the first would be taken for", what)
+			t.Errorf("%s: got that a second copy begins, want not: the report of the first would be taken for its own", what)
 		}
 	}
 }
@@ -449,7 +450,7 @@ func TestNoCopyBeginsDuringAMove(t *testing.T) {
 		c := newPair(t)
 		c.start(transferOf(func(t *metadata.Transfer) { t.Move = move }))
 		if _, _, ok := c.primary.BeginCopy(metadata.OffloadSource{Ref: c.refOf("k"), Client: client(1)}, c.now); ok == move {
-			t.Errorf("during a transfer (a move: %v) a copy begins: %v", move, ok)
+			t.Errorf("during a transfer (a move: %v): got that a copy begins: %v, want %v", move, ok, !move)
 		}
 	}
 }
@@ -472,18 +473,18 @@ func TestSparedObjectsThatAreCopiedTakeNoMemory(t *testing.T) {
 			}
 		}
 		if !c.primary.SpareForCopy(source.Ref, c.now+1000) {
-			t.Fatalf("%s is not spared", key)
+			t.Fatalf("%s was not spared for its copy, want it spared", key)
 		}
 		k, _, ok := c.primary.BeginCopy(source, c.now+1000)
 		if !ok {
-			t.Fatalf("%s cannot be copied", key)
+			t.Fatalf("%s: got that the copy does not begin, want that it does", key)
 		}
 		if key == "copied" {
 			c.must([]error{c.copyTo(1, key)})
 		}
 		c.primary.EndCopy(client(1), k, source.ID)
 		if c.primary.SpareForCopy(source.Ref, c.now+1000) {
-			t.Errorf("%s is spared a second time", key)
+			t.Errorf("%s was spared a second time, want once", key)
 		}
 	}
 	if n := c.primary.Copying(); n != 1 {

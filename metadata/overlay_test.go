@@ -26,10 +26,10 @@ func TestDemotionDropsWhatIsNotState(t *testing.T) {
 	queued.Abort(c.primary)
 	c.primary.DropOverlay()
 	if o, _ := c.primary.Inspect("default", "k"); o.LeaseEnds != c.now {
-		t.Errorf("a lease that was not journaled survives the demotion: ends %d, now %d", o.LeaseEnds, c.now)
+		t.Errorf("a lease that was not journaled, after a demotion: got its end at %d, want it at %d, now", o.LeaseEnds, c.now)
 	}
 	if n := c.primary.LeaseCounts().Marked; n != 0 {
-		t.Errorf("%d marks left", n)
+		t.Errorf("after a demotion: got %d marks, want none", n)
 	}
 	if got := c.primary.Stats().Busy; got != busy-104 {
 		t.Errorf("%d bytes busy, want %d: the ranges of a queued put stay taken", got, busy-104)
@@ -47,7 +47,7 @@ func TestTermRunsOutOfIDs(t *testing.T) {
 	}
 	b, err := c.preparePut("b")
 	if err != nil || b.ID <= a.ID || a.ID.Term() != 1 {
-		t.Errorf("ids %v, %v: %v", a.ID, b.ID, err)
+		t.Errorf("got the ids %v and %v, %v; want the second one larger, both of term 1", a.ID, b.ID, err)
 	}
 	a.Abort(c.primary)
 	b.Abort(c.primary)
@@ -64,30 +64,30 @@ func TestOneMutationOfAKeyAtATime(t *testing.T) {
 	put := &metadata.Put{Tenant: "default", Key: "k", Client: client(2), Size: 1, Replicas: 1}
 	_, _, wait, err := c.primary.PreparePutStart(put, c.now)
 	if wait == nil || err != nil {
-		t.Fatalf("a second put of the key goes ahead: %v", err)
+		t.Fatalf("a second put of a key whose first is queued: got %v at once, want to wait for the outcome", err)
 	}
 	if _, w, _ := deleteevents.Prepare(c.primary, deleteevents.Request{Tenant: "default", Key: "k"}, c.now); w == nil {
-		t.Error("a removal does not wait for the put before it")
+		t.Error("a removal of a key whose put is queued: got its outcome at once, want to wait for that of the put")
 	}
 	_, err = c.get("k") // committed state: no such object
 	wantKind(t, "get of a key whose first put is queued", err, errs.ObjectNotFound)
 	select {
 	case <-wait:
-		t.Fatal("told the outcome before there is one")
+		t.Fatal("before the first put has an outcome: got that the waiter goes on, want it to wait")
 	default:
 	}
 	c.must(c.commit(first))
 	select {
 	case <-wait:
 	default:
-		t.Error("not told the outcome")
+		t.Error("the first put has an outcome: got a waiter that still waits, want it to go on")
 	}
 	end, _, err := c.primary.PreparePutEnd(c.putRef("k"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, wait, _ := leases(c.primary).GetReplicaList("default", "k", c.now); wait == nil {
-		t.Error("a reader does not wait for the end of the put")
+		t.Error("V: a read while the end of the put is queued: got its outcome at once, want to wait")
 	}
 	end.Abort(c.primary)
 	_, err = c.get("k")
@@ -107,12 +107,13 @@ func TestQuarantineThatLeavesSoon(t *testing.T) {
 	c.pass(params.ReleaseTimeout - 5*time.Second)
 	c.commit()
 	if st := c.primary.Stats(); st.Quarantined != 104 || st.LeavingSoon != 104 {
-		t.Errorf("5 s before the release time: quarantined %d, soon %d", st.Quarantined, st.LeavingSoon)
+		t.Errorf("5s before the release time: got %d bytes in quarantine and %d leaving soon, want 104 and 104",
+			st.Quarantined, st.LeavingSoon)
 	}
 	c.pass(6 * time.Second)
 	c.commit()
 	if st := c.primary.Stats(); st.Quarantined+st.LeavingSoon+st.Busy != 0 {
-		t.Errorf("at the end %+v", st)
+		t.Errorf("after the release time: got %+v, want nothing in quarantine or busy", st)
 	}
 }
 
@@ -150,13 +151,13 @@ func TestTermThatStartsEmpty(t *testing.T) {
 	for name, s := range map[string]*metadata.Store{"primary": c.primary} {
 		empty := &metadata.TermStart{Term: 2, Params: params, Empty: true}
 		if _, err := s.Apply(&metadata.Commit{Seq: old.Seq + 1, Term: 2, Time: c.now, Changes: []metadata.Change{empty}}, nil); err == nil {
-			t.Errorf("%s: a store with state accepts a term that starts empty", name)
+			t.Errorf("%s: a term that starts empty, on a store with state: got no error, want it refused", name)
 		}
 	}
 	c.primary, c.follower = metadata.New(metadata.Options{}), metadata.New(metadata.Options{})
 	for _, s := range []*metadata.Store{c.primary, c.follower} {
 		if err := s.StartAt(old.Seq, old.Time); err != nil || s.Time() != old.Time {
-			t.Fatalf("at %d: %v", s.Time(), err)
+			t.Fatalf("moving an empty store: got it at %d, %v, want it at %d", s.Time(), err, old.Time)
 		}
 	}
 	c.term = 2
@@ -167,10 +168,10 @@ func TestTermThatStartsEmpty(t *testing.T) {
 	c.pass(params.HoldTime())
 	c.commit()
 	if err := c.putStart("k"); err != nil {
-		t.Errorf("after one lease: %v", err)
+		t.Errorf("a put into remounted memory, after one lease: got %v, want no error", err)
 	}
 	if err := c.primary.StartAt(5, 5); err == nil {
-		t.Error("a store with state is moved elsewhere")
+		t.Error("moving a store with state: got no error, want it refused")
 	}
 }
 
@@ -196,7 +197,7 @@ func TestApplyRefuses(t *testing.T) {
 	} {
 		s := c.replay()
 		if _, err := s.Apply(&commit, nil); err == nil {
-			t.Errorf("%s: applied", name)
+			t.Errorf("%s: got it applied, want it refused", name)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func (c *cluster) promote() *metadata.StartTransfer {
 	c.t.Helper()
 	e, wait, err := c.primary.PreparePromotion(c.promotion())
 	if err != nil || wait != nil {
-		c.t.Fatalf("a promotion: %v, waits %v", err, wait != nil)
+		c.t.Fatalf("preparing a promotion: got %v, busy: %v; want no error, and not busy", err, wait != nil)
 	}
 	c.must(c.commit(e))
 	return e
@@ -69,14 +69,14 @@ func TestPromotion(t *testing.T) {
 				t.Errorf("%s: from %+v to %+v; want from the SSD to a", test.name, source, targets)
 			}
 			if got := c.on("k"); len(got) != 0 {
-				t.Errorf("%s: readable on %v during the promotion", test.name, got)
+				t.Errorf("%s: got it readable on %v during the promotion, want nowhere in memory", test.name, got)
 			}
 			for what, s := range c.everywhere() {
 				_, _, err := s.PreparePromotion(c.promotion())
 				wantKind(t, test.name+": a second promotion on "+what, err, errs.ReplicaNotReady)
 			}
 			if n := c.evict(eviction.Bounds{Objects: 1}); n != 0 {
-				t.Errorf("%s: %d objects evicted during the promotion", test.name, n)
+				t.Errorf("%s: got %d objects evicted during the promotion, want none", test.name, n)
 			}
 			if test.before != nil {
 				test.before(c)
@@ -92,7 +92,7 @@ func TestPromotion(t *testing.T) {
 				"a stranger's copy": transferOf(func(t *metadata.Transfer) { t.Client = client(7) }),
 			} {
 				if _, err := c.endTransfer(about, true); err == nil {
-					t.Fatalf("%s: %s end is taken", test.name, what)
+					t.Fatalf("%s: %s end: got no error, want it refused", test.name, what)
 				}
 			}
 			lost, err := c.endTransfer(transferOf(promoting, func(t *metadata.Transfer) { t.ID = e.ID }), !test.revoke)
@@ -154,7 +154,7 @@ func TestPromotionsHoldTheirTargets(t *testing.T) {
 		},
 		"abandoned": func(c *cluster) {
 			if list := c.primary.PrepareTransferTimeouts(c.now.Add(params.ReleaseTimeout-2*time.Second), 10); len(list) != 0 {
-				t.Errorf("%d promotions end before the release timeout", len(list))
+				t.Errorf("2s before the release timeout: got %d promotions ended, want none", len(list))
 			}
 		},
 	} {
@@ -170,7 +170,8 @@ func TestPromotionsHoldTheirTargets(t *testing.T) {
 		c.now = begun.Add(params.ReleaseTimeout - 1)
 		c.commit()
 		if fits() {
-			t.Errorf("%s: the target's bytes are given away before the release time", name)
+			t.Errorf("A: %s: got the target's bytes given away before the release time, want them held: a client may write there",
+				name)
 		}
 		c.pass(claimGrain)
 		for _, e := range c.primary.PrepareTransferTimeouts(c.now, 10) {
@@ -178,7 +179,7 @@ func TestPromotionsHoldTheirTargets(t *testing.T) {
 		}
 		c.commit()
 		if !fits() {
-			t.Errorf("%s: the target's bytes are not free after the release time", name)
+			t.Errorf("%s: got the target's bytes still held after the release time, want them free", name)
 		}
 		c.everywhere()
 	}
@@ -195,7 +196,7 @@ func TestLateEndOfAPromotion(t *testing.T) {
 	before := c.replicas("k")
 	for _, id := range []metadata.ObjectID{e.ID, 0} {
 		if _, err := c.endTransfer(transferOf(promoting, func(t *metadata.Transfer) { t.ID = id }), true); err == nil {
-			t.Errorf("the late end, with the id %v, is taken", id)
+			t.Errorf("the late end, with the id %v: got no error, want it refused", id)
 		}
 	}
 	late := &metadata.EndTransfer{Ref: e.Ref, Complete: true}

@@ -67,9 +67,11 @@ func (w *world) watchGroups(cutoff *eviction.Cutoff) func() {
 			switch {
 			case gone == 0:
 			case gone < len(g.evictable):
-				w.t.Fatalf("a cutoff evicted %d of %d members of group %s", gone, len(g.evictable), g.name)
+				w.t.Fatalf("a cutoff evicted a part of group %s: got %d of %d members gone, want all or none",
+					g.name, gone, len(g.evictable))
 			case g.leased > since:
-				w.t.Fatalf("a cutoff evicted group %s, of which a member was leased at %d until %d", g.name, since, g.leased)
+				w.t.Fatalf("L: a cutoff at %d evicted group %s, want it kept: a member was leased until %d",
+					since, g.name, g.leased)
 			case gone > 1:
 				w.grouped++
 			}

@@ -28,10 +28,10 @@ func (w *world) checkCopies(t *rapid.T, list metadata.ReplicaList) {
 			continue
 		}
 		if !w.copies[diskCopy{list.ID, r.Client, r.Endpoint}] {
-			t.Fatalf("object %v has a copy at %s of client %v that nobody made", list.ID, r.Endpoint, r.Client)
+			t.Fatalf("object %v: got a copy at %s of client %v, want only copies that were reported", list.ID, r.Endpoint, r.Client)
 		}
 		if _, ok := w.primary.FindLocalDisk(r.Client); !ok {
-			t.Fatalf("object %v has a copy of client %v, whose SSD is gone", list.ID, r.Client)
+			t.Fatalf("object %v: got a copy of client %v, want none: its SSD is gone", list.ID, r.Client)
 		}
 	}
 	if alone {

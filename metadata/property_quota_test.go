@@ -54,10 +54,10 @@ func (w *world) evictTenantAction(t *rapid.T) {
 func (w *world) checkQuotas(t *rapid.T) {
 	for what, s := range map[string]*metadata.Store{"primary": w.primary, "follower": w.follower} {
 		if faults := s.ChargeFaults(); faults != nil {
-			t.Fatalf("%s: %v", what, faults)
+			t.Fatalf("%s: got %v, want each tenant charged what its objects take", what, faults)
 		}
 	}
 	if n := w.primary.Prepared(); len(w.queue) == 0 && n != 0 {
-		t.Fatalf("%d bytes are prepared while nothing is queued", n)
+		t.Fatalf("nothing is queued: got %d bytes prepared, want none", n)
 	}
 }

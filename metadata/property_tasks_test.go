@@ -32,7 +32,8 @@ func (w *world) evictDiskAction(t *rapid.T) {
 		w.submit(gone, drop.Partial)
 	case drop.Removal != nil:
 		if err != nil || slices.ContainsFunc(before.Replicas, func(d metadata.Descriptor) bool { return d.Kind == metadata.Memory }) {
-			t.Fatalf("an object goes with its file: %+v, error %v", before, err)
+			t.Fatalf("a client deleted its file: got %+v removed, error %v, want it kept while it has a replica in memory",
+				before, err)
 		}
 		w.submit(gone, deleteevents.Of(deleteevents.Remove, drop.Removal))
 	}

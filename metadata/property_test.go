@@ -160,7 +160,8 @@ func (w *world) putStartAction(t *rapid.T) {
 	}
 	if old.ID != 0 && w.now.Sub(old.PutStart) < quick.DiscardTimeout && (!put.Upsert || put.Unnumbered && old.Client == put.Client && !e.Upsert) {
 		if !put.Unnumbered || old.Client != put.Client {
-			t.Fatalf("a put of client %v replaces the reservation %v of client %v before its time", put.Client, old.ID, old.Client)
+			t.Fatalf("client %v: got its put in place of %v of client %v, want that kept until its time",
+				put.Client, old.ID, old.Client)
 		}
 		w.retaken++
 	}
@@ -227,7 +228,7 @@ func (w *world) get(tenant, key string, t *rapid.T) {
 		return
 	}
 	if w.removed[list.ID] {
-		t.Fatalf("object %v was removed and is back", list.ID)
+		t.Fatalf("X: object %v was removed: got it from a read, want it never to come back", list.ID)
 	}
 	w.checkCopies(t, list)
 	w.leased[list.ID] = w.now.Add(quick.HoldTime())
@@ -315,18 +316,18 @@ func (w *world) snapshotAction(t *rapid.T) {
 	}
 	s, err := w.load(w.loading)
 	if err != nil {
-		t.Fatalf("loading a snapshot: %v", err)
+		t.Fatalf("loading a snapshot: got %v, want no error", err)
 	}
 	w.loading = nil
 	last, err2 := s.Position(), error(nil)
 	for seq := last.Seq + 1; seq <= w.seq; seq++ {
 		last, err2 = s.Apply(w.recode(w.log[seq-1]), nil)
 		if err2 != nil {
-			t.Fatalf("behind a snapshot: %v", err2)
+			t.Fatalf("applying commit %d on a loaded snapshot: got %v, want no error", seq, err2)
 		}
 	}
 	if want := w.primary.Position(); last != want {
-		t.Fatalf("loaded %+v, the primary has %+v", last, want)
+		t.Fatalf("S: a node that loaded a snapshot is at %+v, want it at the primary's position, %+v", last, want)
 	}
 	w.follower = s
 	w.loads++
@@ -444,7 +445,7 @@ func TestNodesAgreeAndBytesAreSafe(t *testing.T) {
 	}
 	for what, n := range reached {
 		if n == 0 {
-			t.Errorf("the histories had no %s", what)
+			t.Errorf("the histories had no %s, want some, so that they are tested", what)
 		}
 	}
 	t.Logf("reached %v", reached)

@@ -105,7 +105,7 @@ func (w *world) endTransfer(t *rapid.T, about *metadata.Transfer, complete bool)
 		u := w.transfers[e.ID]
 		delete(w.transfers, e.ID)
 		if u.about != nil && (u.about.Client != about.Client || u.about.Move != about.Move || u.about.Promotion != about.Promotion) {
-			t.Fatalf("client %v ended the transfer %+v of object %v", about.Client, u.about, e.ID)
+			t.Fatalf("client %v ended the transfer %+v of object %v, want that only by its own client", about.Client, u.about, e.ID)
 		}
 		if !complete {
 			return // the client may go on writing
@@ -147,7 +147,7 @@ func (w *world) checkTransfers(t *rapid.T) {
 			}
 			return d.Kind == metadata.Memory && d.Status == metadata.Complete && d.Address == u.address
 		}) {
-			t.Fatalf("object %v lost its source in a transfer: %v, %+v", id, err, o.Replicas)
+			t.Fatalf("a transfer of object %v is under way: got %v, %+v, want its source kept", id, err, o.Replicas)
 		}
 	}
 }

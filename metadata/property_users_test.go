@@ -36,7 +36,7 @@ func (w *world) use(u user) {
 		for _, a := range u.ranges {
 			for _, b := range o.ranges {
 				if a.from < b.to && b.from < a.to {
-					w.t.Fatalf("at %d object %v is given bytes [%d,%d) that a user of object %v (writer: %v) may touch until %d",
+					w.t.Fatalf("A: at %d object %v got bytes [%d,%d), want them kept for a user of object %v (writer: %v) until %d",
 						now, u.id, a.from, a.to, o.id, o.writer, o.until)
 				}
 			}

@@ -20,7 +20,7 @@ func (c *cluster) fillQuarantine(n int) metadata.Time {
 	c.takeOver(params.LeaseTTL)
 	for _, key := range keys("q", n) {
 		if err := c.remove(key, true); err != nil {
-			c.t.Fatalf("%v", err)
+			c.t.Fatalf("removing %s: got %v, want no error", key, err)
 		}
 	}
 	until := c.primary.GuardUntil()
@@ -37,12 +37,12 @@ func TestQuarantineLeavesInSlices(t *testing.T) {
 	c.mount(1, "a", 1<<20)
 	c.now = c.fillQuarantine(35) - 1
 	if c.commit(); c.primary.Stats().Quarantined != 35*104 {
-		t.Fatal("memory left quarantine before its time")
+		t.Fatalf("1ms before the end of quarantine: got %d bytes there, want %d", c.primary.Stats().Quarantined, 35*104)
 	}
 	c.pass(time.Millisecond)
 	for i, want := range []uint64{25, 15, 5, 0, 0} {
 		if c.primary.Releasing() != (0 < i && i < 4) {
-			t.Errorf("before commit %d more is said to be on its way out: %v", i, c.primary.Releasing())
+			t.Errorf("before commit %d: got that more leaves quarantine: %v, want %v", i, c.primary.Releasing(), 0 < i && i < 4)
 		}
 		c.commit()
 		st := c.primary.Stats()
@@ -54,7 +54,8 @@ func TestQuarantineLeavesInSlices(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := loaded.Stats().LeavingSoon; got != want*104 || loaded.Releasing() != c.primary.Releasing() {
-			t.Errorf("after commit %d a node that is loaded counts %d bytes as soon, and says that more is on its way out: %v", i, got, loaded.Releasing())
+			t.Errorf("S: after commit %d a loaded node: got %d bytes leaving soon, more to leave: %v; want %d, as on the primary",
+				i, got, loaded.Releasing(), want*104)
 		}
 		c.follower = loaded // c.commit compares it
 	}
@@ -181,7 +182,7 @@ func TestQuarantineKeepsUp(t *testing.T) {
 		}
 	}
 	if got := c.primary.Stats().Quarantined / 104; got > 2300 {
-		t.Errorf("%d ranges wait", got)
+		t.Errorf("each commit adds more than a slice: got %d ranges that wait, want 2300 at most", got)
 	}
 }
 
@@ -209,7 +210,7 @@ func TestHorizonMovesInSlices(t *testing.T) {
 		c.commit()
 	}
 	if st := c.primary.Stats(); st.LeavingSoon+st.Quarantined+st.Busy != 0 {
-		t.Errorf("in the end %+v", st)
+		t.Errorf("after the release time: got %+v, want nothing in quarantine or busy", st)
 	}
 }
 

@@ -40,7 +40,7 @@ func (c *cluster) wantCharged(tenant string, want uint64) {
 			c.t.Fatalf("%s: tenant %s is charged %d bytes, want %d", what, tenant, got.Charged, want)
 		}
 		if faults := s.ChargeFaults(); faults != nil {
-			c.t.Fatalf("%s: %v", what, faults)
+			c.t.Fatalf("%s: got %v, want each tenant charged what its objects take", what, faults)
 		}
 	}
 }
@@ -169,11 +169,11 @@ func TestEffectiveQuotasShareTheMemory(t *testing.T) {
 		return list
 	}
 	if got := effective(); got[0] != 334 || got[1] != 333 || got[2] != 333 {
-		t.Errorf("of 1000 bytes: got %d", got)
+		t.Errorf("three quotas of 1000 bytes, with 1000 in all: got %d, want 334, 333 and 333", got)
 	}
 	c.mount(2, "b", 2000)
 	if got := effective(); got[0] != 1000 || got[2] != 1000 {
-		t.Errorf("of 3000 bytes: got %d", got)
+		t.Errorf("three quotas of 1000 bytes, with 3000 in all: got %d, want 1000 each", got)
 	}
 	c.must([]error{c.setQuota("a", metadata.MaxQuota), c.setQuota("b", metadata.MaxQuota), c.setQuota("c", metadata.MaxQuota)})
 	sum := uint64(0)

@@ -41,11 +41,11 @@ func checkRanges(t *testing.T, s *metadata.Store) map[metadata.RangeState]int {
 	t.Helper()
 	all, at := allRanges(s, segment.ID{})
 	if want := s.Position(); at != want {
-		t.Errorf("the ranges are of %+v, the store is at %+v", at, want)
+		t.Errorf("got the ranges at %+v, want them at the store's position, %+v", at, want)
 	}
 	segments, counts := s.Segments(), make(map[metadata.RangeState]int)
 	if len(all) != len(segments) {
-		t.Fatalf("ranges of %d segments, %d are mounted", len(all), len(segments))
+		t.Fatalf("got the ranges of %d segments, want those of all %d", len(all), len(segments))
 	}
 	for i, seg := range all {
 		if seg.Spec != segments[i].Spec {
@@ -54,7 +54,8 @@ func checkRanges(t *testing.T, s *metadata.Store) map[metadata.RangeState]int {
 		end, busy, quarantined := uint64(0), uint64(0), uint64(0)
 		for _, r := range seg.Ranges {
 			if r.Offset < end || r.Length == 0 || r.Offset+r.Length > segments[i].Capacity {
-				t.Errorf("segment %s: range %+v behind %d, of %d", seg.Name, r, end, segments[i].Capacity)
+				t.Errorf("A: segment %s of %d bytes: got the range %+v, want it inside, and at or behind %d",
+					seg.Name, segments[i].Capacity, r, end)
 			}
 			end = r.Offset + r.Length
 			busy += r.Length
@@ -63,11 +64,12 @@ func checkRanges(t *testing.T, s *metadata.Store) map[metadata.RangeState]int {
 				quarantined += r.Length
 			}
 			if (r.State == metadata.RangeQuarantined) != (r.Key == "" && r.Tenant == "" && r.ID == 0 && r.Until > at.Time) {
-				t.Errorf("segment %s: range %+v", seg.Name, r)
+				t.Errorf("segment %s: got the range %+v, want an object's name, or, in quarantine, none and an end after %d",
+					seg.Name, r, at.Time)
 			}
 		}
 		if busy != segments[i].Busy || quarantined != segments[i].Quarantined {
-			t.Errorf("segment %s: ranges of %d bytes, %d in quarantine; the segment counts %d and %d",
+			t.Errorf("segment %s: got ranges of %d bytes, %d in quarantine, want %d and %d as the segment counts",
 				seg.Name, busy, quarantined, segments[i].Busy, segments[i].Quarantined)
 		}
 	}
@@ -79,21 +81,21 @@ func TestRangesAreAllThatIsAllocated(t *testing.T) {
 	rich(c)
 	counts := checkRanges(t, c.primary)
 	if counts[metadata.RangeLive] == 0 || counts[metadata.RangeReserved] == 0 || counts[metadata.RangeQuarantined] == 0 {
-		t.Errorf("nothing of some state: %v", counts)
+		t.Errorf("got the numbers of ranges %v, want some live, reserved and in quarantine", counts)
 	}
 	checkRanges(t, c.follower)
 	own, _ := allRanges(c.primary, segment.ID{})
 	other, _ := allRanges(c.follower, segment.ID{})
 	if !reflect.DeepEqual(own, other) {
-		t.Error("the follower has other ranges")
+		t.Errorf("S: the follower's ranges: got %+v, want the primary's, %+v", other, own)
 	}
 
 	one := own[0].ID
 	if list, _ := allRanges(c.primary, one); len(list) != 1 || !reflect.DeepEqual(list[0], own[0]) {
-		t.Errorf("one segment: %d segments", len(list))
+		t.Errorf("the ranges of one segment: got %d segments, want that one", len(list))
 	}
 	if list, _ := allRanges(c.primary, segment.ID{99}); len(list) != 0 {
-		t.Errorf("an unknown segment: %d segments", len(list))
+		t.Errorf("the ranges of an unknown segment: got %d segments, want none", len(list))
 	}
 }
 
@@ -147,7 +149,7 @@ func TestRangesHoldUpNoCommit(t *testing.T) {
 	for part := range c.primary.Ranges(segment.ID{}) {
 		parts++
 		if !c.primary.Idle() {
-			t.Fatal("commits wait for who goes through the ranges")
+			t.Fatal("got commits that wait while a caller goes through the ranges, want none to wait")
 		}
 		for _, list := range part {
 			ranges += len(list.Ranges)

@@ -38,12 +38,12 @@ func TestReadersWhileObjectsComeAndGo(t *testing.T) {
 				for i, name := range asked {
 					e := batch.Lock(i)
 					if e.Exists() && (e.Key() != name || e.Tenant() != metadata.DefaultTenant) {
-						t.Errorf("asked for %.20s, found %.20s", name, e.Key())
+						t.Errorf("looking up %.20s: got the object of %.20s, want its own or none", name, e.Key())
 					}
 					e.Unlock()
 					list, wait, err := grants.BatchGetReplicaList(batch, i, 1)
 					if wait == nil && err == nil && (list.Size != uint64(len(name)) || len(list.Replicas) != 1 || list.Replicas[0].Segment != "a") {
-						t.Errorf("%.20s: %+v", name, list)
+						t.Errorf("reading %.20s: got %+v, want %d bytes on a, or no object", name, list, len(name))
 					}
 				}
 			}

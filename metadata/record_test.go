@@ -13,10 +13,10 @@ import (
 // a megabyte for each million objects.
 func TestRecordSize(t *testing.T) {
 	if got := recordBytes; got != 80 {
-		t.Errorf("a record has %d bytes", got)
+		t.Errorf("a record has %d bytes, want 80", got)
 	}
 	if got := unsafe.Offsetof(record{}.putStart); got != 64 {
-		t.Errorf("what readers need has %d bytes", got)
+		t.Errorf("what readers need of a record has %d bytes, want 64, a cache line", got)
 	}
 }
 
@@ -62,7 +62,8 @@ func TestRecords(t *testing.T) {
 			extras += len(s.shards[i].extras)
 		}
 		if s.slab.Stats().Blocks != 0 || len(s.clients.names) != 0 || extras != 0 {
-			t.Fatalf("what nobody uses any more is still there: %+v, %v, %d extras", s.slab.Stats(), s.clients.names, extras)
+			t.Fatalf("all objects are gone: got %+v, the clients %v and %d extras, want nothing kept",
+				s.slab.Stats(), s.clients.names, extras)
 		}
 	})
 }
@@ -82,7 +83,7 @@ func TestInterned(t *testing.T) {
 				v := rapid.SampledFrom([]string{"", "a", "b", "c", "d", "e"}).Draw(t, "value")
 				name := n.take(v)
 				if (name == 0) != (v == "") {
-					t.Fatalf("%q has the name %d", v, name)
+					t.Fatalf("the value %q: got the name %d, want 0 for the empty value only", v, name)
 				}
 				model[name] = v
 				uses = append(uses, name)
@@ -96,7 +97,8 @@ func TestInterned(t *testing.T) {
 			}
 			delete(distinct, 0)
 			if most = max(most, len(distinct)); len(n.names) != len(distinct) || len(n.uses) > most+1 {
-				t.Fatalf("%d names, of %d ever, for %d values, %d at most", len(n.names), len(n.uses)-1, len(distinct), most)
+				t.Fatalf("%d values in use, %d at most so far: got %d names, and room for %d; want no more",
+					len(distinct), most, len(n.names), len(n.uses)-1)
 			}
 		}
 	})

@@ -24,6 +24,7 @@ func TestRemovedObjectsGiveMemoryBack(t *testing.T) {
 	for c.follower.Sweep(metadata.ShardCount) {
 	}
 	if left := c.follower.MemoryHeld(); full < 50_000*100 || left > full/2 {
-		t.Errorf("%d bytes are held of %d", left, full)
+		t.Errorf("all objects are gone: got %d bytes held, of %d when full, want half at most, and 100 bytes an object when full",
+			left, full)
 	}
 }

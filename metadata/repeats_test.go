@@ -32,7 +32,7 @@ func TestRemovalRepeatedWhileItIsApplied(t *testing.T) {
 		<-begun
 		c.must(c.commit(first))
 		if err := <-done; err != nil {
-			t.Fatalf("round %d: the repeated call: %v", i, err)
+			t.Fatalf("round %d: a removal repeated while it is applied: got %v, want no error", i, err)
 		}
 	}
 }
@@ -74,7 +74,7 @@ func TestWritersAreNotSentToSegmentsThatHaveGone(t *testing.T) {
 	c.must(c.commit(m))
 	c.must(c.commit(e))
 	if list := e.Descriptors(); len(list) != 1 || list[0].Segment != "b" {
-		t.Errorf("the writer is sent to %v", list)
+		t.Errorf("the segment a went before the put was applied: got the replicas %v, want the one on b", list)
 	}
 }
 
@@ -105,7 +105,7 @@ func TestParamsAreWholeMilliseconds(t *testing.T) {
 		{LeaseTTL: 10 * time.Second, DiscardTimeout: 30 * time.Second, ReleaseTimeout: 600*time.Second + 1},
 	} {
 		if p.Validate() == nil {
-			t.Errorf("%+v is accepted", p)
+			t.Errorf("%+v: got no error, want fractions of a millisecond refused", p)
 		}
 	}
 }
@@ -123,7 +123,7 @@ func TestRemovalRepeatedAfterManyOthers(t *testing.T) {
 		t.Helper()
 		e, err := request(key, id)
 		if err != nil || e == nil {
-			t.Fatalf("removing %s: %v, %v", key, e, err)
+			t.Fatalf("preparing the removal of %s: got %v, %v, want a removal", key, e, err)
 		}
 		c.must(c.commit(e))
 	}
@@ -149,7 +149,7 @@ func TestRemovalRepeatedAfterManyOthers(t *testing.T) {
 	}
 	c.put("x")
 	if e, err := request("x", 1<<40); e != nil || err != nil {
-		t.Errorf("the repeated call: %v, %v", e, err)
+		t.Errorf("X: a removal repeated after many others: got %v, %v, want nothing to remove: a later object has the key", e, err)
 	}
 	c.follower = reload(t, c.primary)
 	c.pass(time.Duration(metadata.RequestsKept) * time.Millisecond)
@@ -170,12 +170,12 @@ func TestRequestsOfABatch(t *testing.T) {
 	c.must(c.commit(batch...))
 	for id, want := range map[uint64]bool{499: false, 500: true, 777: true, 1499: true, 1500: false} {
 		if got, err := c.primary.Applied(id); got != want || err != nil {
-			t.Errorf("request %d: %v, %v", id, got, err)
+			t.Errorf("request %d was applied: got %v, %v, want %v", id, got, err, want)
 		}
 	}
 	part, _ := c.primary.AppendSnapshotPart(nil, metadata.SnapshotParts-1)
 	if len(part) > 100 {
-		t.Errorf("the last part of a snapshot has %d bytes", len(part))
+		t.Errorf("1000 requests in a row: got %d bytes in the last part of a snapshot, want 100 at most", len(part))
 	}
 	reload(t, c.primary)
 }
@@ -197,12 +197,12 @@ func TestSoftPinBeginsOnce(t *testing.T) {
 	c.pass(29*time.Minute - time.Millisecond)
 	c.commit()
 	if o, err := c.primary.Inspect(metadata.DefaultTenant, "k"); err != nil || !o.SoftPin {
-		t.Errorf("before the end of the pin: %+v, %v", o, err)
+		t.Errorf("1ms before the soft pin ends: got %+v, %v, want it pinned", o, err)
 	}
 	c.pass(time.Millisecond)
 	c.commit()
 	if o, err := c.primary.Inspect(metadata.DefaultTenant, "k"); err != nil || o.SoftPin {
-		t.Errorf("at the end of the pin: %+v, %v", o, err)
+		t.Errorf("30 minutes after the first complete replica: got %+v, %v, want the soft pin ended", o, err)
 	}
 }
 
@@ -272,7 +272,8 @@ func TestPutReplacesAReservationThatWasUnmounted(t *testing.T) {
 			c.must(c.commit(e)) // fails if the nodes differ
 			for what, s := range c.everywhere() {
 				if known, err := s.Applied(77); known || err != nil {
-					t.Errorf("%s: the request of the reservation that went: %v, %v", what, known, err)
+					t.Errorf("%s: the request of a reservation that went: got it known: %v, %v, want it unknown on every node",
+						what, known, err)
 				}
 			}
 		})

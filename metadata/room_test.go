@@ -26,16 +26,16 @@ func TestKeysWithoutRoom(t *testing.T) {
 		c.put(longKey(n))
 	}
 	if n != chunks-chunks/8 { // nothing lies in the first chunk, and the last put may go below the bound
-		t.Fatalf("%d keys in %d chunks", n, chunks)
+		t.Fatalf("%d chunks: got room for %d keys, want %d: an eighth stays free", chunks, n, chunks-chunks/8)
 	}
 	err := c.putStart(longKey(n))
 	wantKind(t, "a key without room", err, errs.NoAvailableHandle)
 	wantKind(t, "a short key without room", c.putStart("k"), errs.NoAvailableHandle)
 	if !strings.Contains(fmt.Sprint(err), "remove some") {
-		t.Errorf("%v does not say what to do", err)
+		t.Errorf("a key without room: got %v, want it to say what to do: \"remove some\"", err)
 	}
 	if err := c.putStart(longKey(0), func(p *metadata.Put) { p.Upsert = true }); err != nil {
-		t.Errorf("an upsert: %v", err)
+		t.Errorf("an upsert without room for new keys: got %v, want no error", err)
 	}
 	for i := range 4 {
 		if err := c.remove(longKey(i+1), true); err != nil {
@@ -63,10 +63,10 @@ func TestFollowerWithoutRoom(t *testing.T) {
 		}
 	}
 	if !strings.Contains(fmt.Sprint(err), "no room for the record") {
-		t.Errorf("after the fifth key in three chunks: %v", err)
+		t.Errorf("the fifth key on a follower with three chunks: got %v, want \"no room for the record\"", err)
 	}
 	if _, err := c.load(c.snapshot()); !strings.Contains(fmt.Sprint(err), "no room for the record") {
-		t.Errorf("a snapshot of five keys in three chunks: %v", err)
+		t.Errorf("a snapshot of five keys on a node with three chunks: got %v, want \"no room for the record\"", err)
 	}
 }
 

@@ -30,12 +30,13 @@ func TestFirstRulesStayAsTheyWere(t *testing.T) {
 		_, _ = sum.Write(part)
 	}
 	if got := sum.Sum64(); got != goldenSnapshot || c.primary.Position().Digest != goldenDigest {
-		t.Errorf("the snapshot has the sum %#x, the state the digest %#x", got, uint64(c.primary.Position().Digest))
+		t.Errorf("got the snapshot's sum %#x and the digest %#x, want them as in earlier versions: %#x and %#x",
+			got, uint64(c.primary.Position().Digest), uint64(goldenSnapshot), uint64(goldenDigest))
 	}
 	c.mountDisk(1, true)
 	for _, parts := range [][][]byte{parts, c.snapshot()} {
 		if _, err := c.load(parts); err != nil {
-			t.Errorf("a snapshot of the first rules: %v", err)
+			t.Errorf("loading a snapshot of the first rules: got %v, want no error", err)
 		}
 	}
 }

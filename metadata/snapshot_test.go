@@ -77,10 +77,10 @@ func TestSnapshotOfAQuietPrimary(t *testing.T) {
 	c.evict(eviction.Bounds{Objects: 30})
 	o, err := s.Inspect("default", "sum")
 	if err != nil || o.Checksum == nil || *o.Checksum != 0xfeedface {
-		t.Errorf("checksum lost: %+v, %v", o, err)
+		t.Errorf("a loaded object: got %+v, %v, want its checksum", o, err)
 	}
 	if o, err := s.Inspect("default", "disk"); err != nil || o.Group != "group" || o.DataType != 3 {
-		t.Errorf("attributes lost: %+v, %v", o, err)
+		t.Errorf("a loaded object: got %+v, %v, want its group and its data type", o, err)
 	}
 }
 
@@ -165,14 +165,14 @@ func TestBrokenSnapshots(t *testing.T) {
 			parts[i] = bytes.Clone(whole[i])
 		}
 		if s, err := c.load(change(parts)); err == nil || s != nil {
-			t.Errorf("%s: loaded", name)
+			t.Errorf("%s: got the snapshot loaded, want it refused", name)
 		}
 	}
 	if _, err := c.load(whole[:700]); !errors.Is(err, metadata.ErrIncomplete) {
-		t.Errorf("a snapshot cut between parts: %v", err)
+		t.Errorf("a snapshot cut between parts: got %v, want ErrIncomplete", err)
 	}
 	if _, err := c.load(whole); err != nil {
-		t.Errorf("the whole one: %v", err)
+		t.Errorf("the whole snapshot: got %v, want it loaded", err)
 	}
 }
 
@@ -206,7 +206,7 @@ func TestSnapshotRangesAreChecked(t *testing.T) {
 		s, err := one.load(change(one.snapshot()))
 		switch {
 		case want == "" && err != nil:
-			t.Errorf("the whole one: %v", err)
+			t.Errorf("the whole snapshot: got %v, want it loaded", err)
 		case want == "" && s.Stats().Busy != one.primary.Stats().Busy:
 			t.Errorf("%d bytes are busy after a load, want %d", s.Stats().Busy, one.primary.Stats().Busy)
 		case want != "" && (s != nil || err == nil || !strings.Contains(err.Error(), want)):

@@ -18,7 +18,8 @@ func TestFiguresAreOfOneSequence(t *testing.T) {
 		reading.Go(func() {
 			for {
 				if at, st := c.primary.Figures(); st.Segments != int(1-at.Seq%2) {
-					t.Errorf("at %d there are %d segments", at.Seq, st.Segments)
+					t.Errorf("at %d: got %d segments in the figures, want %d, that of this sequence",
+						at.Seq, st.Segments, 1-at.Seq%2)
 				}
 				select {
 				case <-done:
@@ -35,7 +36,7 @@ func TestFiguresAreOfOneSequence(t *testing.T) {
 	reading.Wait()
 	at, st := c.primary.Figures()
 	if at != c.primary.Position() || st != c.primary.Stats() || at == (metadata.Position{}) {
-		t.Errorf("%+v, %+v", at, st)
+		t.Errorf("got the figures %+v at %+v, want %+v at %+v", st, at, c.primary.Stats(), c.primary.Position())
 	}
 }
 
@@ -46,7 +47,7 @@ func TestFiguresAreSums(t *testing.T) {
 		t.Helper()
 		for node, s := range c.everywhere() {
 			if faults := s.ChargeFaults(); faults != nil {
-				t.Errorf("%s, %s: %v", what, node, faults)
+				t.Errorf("%s, %s: got %v, want the sums over all segments and SSDs", what, node, faults)
 			}
 		}
 	}

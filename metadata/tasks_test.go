@@ -18,7 +18,7 @@ func (c *cluster) addTask(n byte, of byte) {
 		ID: taskID(n), Client: client(of), Tenant: "default", Key: "k", Source: "a", Targets: []string{"b", "c"}, Move: n%2 == 0,
 	})
 	if err != nil {
-		c.t.Fatalf("%v", err)
+		c.t.Fatalf("preparing task %d: got %v, want no error", n, err)
 	}
 	c.must(c.commit(e))
 }
@@ -67,11 +67,11 @@ func TestTasks(t *testing.T) {
 			t.Errorf("after a takeover client %d gets %v, want %v", of, got, want)
 		}
 		if got := c.fetch(of, 10); got != nil {
-			t.Errorf("client %d gets %v once more", of, got)
+			t.Errorf("client %d fetches again: got %v, want none: it has had all its tasks", of, got)
 		}
 	}
 	if _, ok := c.primary.FindTask(taskID(9)); ok {
-		t.Error("a task that nobody created is there")
+		t.Error("looking up a task that nobody created: got one, want none")
 	}
 }
 
@@ -96,7 +96,7 @@ func TestOverdueTasks(t *testing.T) {
 		}
 	}
 	if list := c.primary.OverdueTasks(c.now.Add(time.Hour)); len(list) != 0 {
-		t.Errorf("got %+v of tasks that have ended", list)
+		t.Errorf("all tasks have ended: got %+v overdue, want none", list)
 	}
 }
 
@@ -142,7 +142,7 @@ func TestTasksAreBounded(t *testing.T) {
 		c.must(c.commit(&metadata.SetTasks{IDs: []metadata.TaskID{e.(*metadata.AddTask).ID}, Status: metadata.TaskSucceeded}))
 	}
 	if _, err = c.primary.PrepareTask("CreateMoveTask", metadata.Task{ID: id(most + 1), Key: "k"}); err != nil {
-		t.Errorf("when they have ended: %v", err)
+		t.Errorf("a task after the long ones have ended: got %v, want no error", err)
 	}
 	long := metadata.Task{ID: id(1), Source: string(make([]byte, 1000))}
 	for range 16 {

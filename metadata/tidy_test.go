@@ -51,7 +51,7 @@ func BenchmarkFirstPass(b *testing.B) {
 			}
 		}()
 		if pass := eviction.Select(s, eviction.Bounds{Objects: 100}); pass != nil {
-			b.Fatal("an object under a lease was chosen")
+			b.Fatalf("all objects are leased: got a pass with %d victims, want none", pass.Victims)
 		}
 		close(stop)
 		<-stopped
@@ -66,17 +66,19 @@ func TestAWalkFilesABoundedNumberAnew(t *testing.T) {
 	renewAll(t, s, n, s.Position().Time+1_000_000)
 	walk := func() (cut bool) {
 		s.WithEvictable(func(evictable metadata.Evictable) {
-			_, cut = evictable.Walk(false, metadata.Through(evictable.Now()), most, func(metadata.Candidate) { t.Error("an object under a lease was visited") }, never)
+			_, cut = evictable.Walk(false, metadata.Through(evictable.Now()), most, func(c metadata.Candidate) {
+				t.Errorf("all objects are leased: got a walk that visits one at %v, want none visited", c.Rank())
+			}, never)
 		})
 		return cut
 	}
 	for i := range n / most {
 		if cut := walk(); cut != (i < n/most-1) {
-			t.Fatalf("walk %d was cut short: %v", i, cut)
+			t.Fatalf("walk %d files %d of %d objects at most: got it cut short: %v, want %v", i, most, n, cut, i < n/most-1)
 		}
 	}
 	if pass := eviction.Select(s, eviction.Bounds{Objects: 1}); pass != nil {
-		t.Errorf("got %d victims under leases", pass.Victims)
+		t.Errorf("all objects are leased: got %d victims, want none", pass.Victims)
 	}
 }
 
@@ -92,7 +94,7 @@ func TestTidyLeavesNothingToFileAnew(t *testing.T) {
 	s.WithEvictable(func(evictable metadata.Evictable) {
 		_, cut := evictable.Walk(false, metadata.Through(evictable.Now()), 0, func(metadata.Candidate) {}, never)
 		if cut {
-			t.Error("an object is left in the place of its former lease")
+			t.Error("after Tidy: got objects in the place of their former leases, want all filed anew")
 		}
 	})
 }
@@ -130,7 +132,8 @@ func TestAWalkEndsAmongObjectsOfAShortTime(t *testing.T) {
 			t.Errorf("%s time: visited %d objects of %d at once, then up to %d, and %d in all, want 512 at most at once", name, seen, n, largest, len(all))
 		}
 		if through.Compare(last) < 0 || seen < len(all) && all[seen].Compare(through) <= 0 {
-			t.Errorf("%s time: walked through %v, and visited the first %d up to %v; the next is %v", name, through, seen, last, all[seen])
+			t.Errorf("%s time: walked through %v, and visited %d up to %v, the next is %v; want all up to there, and no more",
+				name, through, seen, last, all[seen])
 		}
 	}
 }
@@ -155,16 +158,17 @@ func TestObjectsOfOneDeadlineGoById(t *testing.T) {
 	for at := slice; at <= n; at += slice {
 		pass := eviction.Select(s, eviction.Bounds{Objects: slice})
 		if pass == nil || pass.Victims != slice {
-			t.Fatalf("after %d of %d objects: got the pass %+v", at-slice, n, pass)
+			t.Fatalf("after %d of %d objects: got the pass %+v, want one with %d victims", at-slice, n, pass, slice)
 		}
 		apply(t, s, s.Position().Time+1, pass.Cutoff)
 		apply(t, follower, s.Position().Time, &eviction.Cutoff{Deadline: pass.Cutoff.Deadline, ID: pass.Cutoff.ID, PinTime: pass.Cutoff.PinTime})
 		if s.Position() != follower.Position() {
-			t.Fatalf("S: the primary is at %+v, the follower at %+v", s.Position(), follower.Position())
+			t.Fatalf("S: the follower is at %+v, want it at the primary's position, %+v", follower.Position(), s.Position())
 		}
 		for _, i := range []int{at - 1, at} {
 			if _, err := s.Inspect("default", benchKey(min(i, n-1))); (err == nil) != (i == at && at < n) {
-				t.Errorf("after the first %d objects: object %d: %v", at, i, err)
+				t.Errorf("after the first %d objects were evicted: object %d: got %v, want it to exist: %v",
+					at, i, err, i == at && at < n)
 			}
 		}
 	}

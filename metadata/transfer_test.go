@@ -29,7 +29,7 @@ func (c *cluster) start(t *metadata.Transfer) *metadata.StartTransfer {
 	c.t.Helper()
 	e, wait, err := c.primary.PrepareTransfer(t)
 	if err != nil || wait != nil {
-		c.t.Fatalf("starting a transfer of %q: %v, waits %v", t.Key, err, wait != nil)
+		c.t.Fatalf("starting a transfer of %q: got %v, busy: %v; want no error, and not busy", t.Key, err, wait != nil)
 	}
 	c.must(c.commit(e))
 	return e
@@ -96,7 +96,8 @@ func TestTransfers(t *testing.T) {
 			about := transferOf(func(t *metadata.Transfer) { t.Targets, t.Move = test.targets, test.move })
 			e := c.start(about)
 			if source, targets := e.Descriptors(); source.Segment != "a" || source.Status != metadata.Complete || len(targets) > 2 {
-				t.Errorf("%s: got source %+v and targets %+v", test.name, source, targets)
+				t.Errorf("%s: got the source %+v and the targets %+v, want a complete one on a, and two targets at most",
+					test.name, source, targets)
 			}
 			if got := c.on("k"); !slices.Equal(got, []string{"a"}) {
 				t.Errorf("%s: readable on %v during the transfer, want a", test.name, got)
@@ -124,7 +125,7 @@ func TestTransfers(t *testing.T) {
 			}
 			_, err = c.endTransfer(about, true)
 			if kind := errs.KindOf(err); kind != errs.ObjectNoTask && (kind != errs.ObjectNotFound || len(test.want) > 0) {
-				t.Errorf("%s: a second end: %v", test.name, err)
+				t.Errorf("%s: a second end: got %v, want ObjectNoTask, or ObjectNotFound where it is lost", test.name, err)
 			}
 			c.everywhere()
 		}
@@ -202,7 +203,7 @@ func TestTransferProtectsItsSource(t *testing.T) {
 		}
 		for _, name := range []string{"", "a", "b"} {
 			if drop, _ := c.primary.PrepareClear("default", "k", client(1), name, c.now); drop.Removal != nil || drop.Partial != nil {
-				t.Errorf("move %v: clearing segment %q drops %+v", move, name, drop)
+				t.Errorf("move %v: clearing segment %q during the transfer: got %+v dropped, want nothing", move, name, drop)
 			}
 		}
 		if _, err := c.endTransfer(about, true); err != nil {
@@ -210,7 +211,7 @@ func TestTransferProtectsItsSource(t *testing.T) {
 		}
 		c.must(c.commit(all(begun)))
 		if len(c.on("k")) == 0 {
-			t.Errorf("move %v: a cutoff from during the transfer took the object", move)
+			t.Errorf("move %v: after a cutoff chosen during the transfer: got the object gone, want it kept", move)
 		}
 		c.pass(params.LeaseTTL)
 		c.must(c.commit(all(c.now)))
@@ -264,7 +265,7 @@ func TestTransfersHoldTheirTargets(t *testing.T) {
 		},
 		"abandoned": func(c *cluster) {
 			if list := c.primary.PrepareTransferTimeouts(c.now.Add(params.ReleaseTimeout-2*time.Second), 10); len(list) != 0 {
-				t.Errorf("%d transfers end before the release timeout", len(list))
+				t.Errorf("2s before the release timeout: got %d transfers ended, want none", len(list))
 			}
 		},
 	} {
@@ -281,7 +282,8 @@ func TestTransfersHoldTheirTargets(t *testing.T) {
 		c.now = begun.Add(params.ReleaseTimeout - 1)
 		c.commit()
 		if fits(c) {
-			t.Errorf("%s: the target's bytes are given away before the release time", name)
+			t.Errorf("A: %s: got the target's bytes given away before the release time, want them held: a client may write there",
+				name)
 		}
 		c.pass(claimGrain)
 		for _, e := range c.primary.PrepareTransferTimeouts(c.now, 10) {
@@ -289,7 +291,7 @@ func TestTransfersHoldTheirTargets(t *testing.T) {
 		}
 		c.must(c.commit(&metadata.UseRules{Version: metadata.NewestRules}))
 		if !fits(c) {
-			t.Errorf("%s: the target's bytes are not free after the release time", name)
+			t.Errorf("%s: got the target's bytes still held after the release time, want them free", name)
 		}
 		c.everywhere()
 	}
@@ -318,7 +320,7 @@ func TestMovedSourceWaitsForItsReaders(t *testing.T) {
 	c.pass(params.HoldTime())
 	c.must(c.commit(&metadata.UseRules{Version: metadata.NewestRules}))
 	if _, _, _, err = c.primary.PreparePutStart(put, c.now); err != nil {
-		t.Errorf("a put after it: %v", err)
+		t.Errorf("a put after the reader's lease: got %v, want no error", err)
 	}
 }
 

@@ -42,7 +42,7 @@ func TestUnnumberedPuts(t *testing.T) {
 				c.primary.Abandon(metadata.DefaultTenant, "k", before.ID)
 			}
 			if c.primary.Position().Digest != digest {
-				t.Error("the mark is in the digest")
+				t.Error("the caller of a put has gone: got another digest, want the same: the mark is no state")
 			}
 			if tc.takeOver {
 				c.takeOver(0)
@@ -57,21 +57,24 @@ func TestUnnumberedPuts(t *testing.T) {
 			}
 			after, _ := c.primary.Inspect(metadata.DefaultTenant, "k")
 			if after.ID <= before.ID || after.Replicas[0].Address == before.Replicas[0].Address {
-				t.Errorf("object %v at %#x takes the place of %v at %#x", after.ID, after.Replicas[0].Address, before.ID, before.Replicas[0].Address)
+				t.Errorf("a put that replaces %v at %#x: got %v at %#x, want a later id, and other memory",
+					before.ID, before.Replicas[0].Address, after.ID, after.Replicas[0].Address)
 			}
 			if st := c.primary.Stats(); st.Quarantined != 104 || st.Busy != 208 {
-				t.Errorf("the ranges of before are not in quarantine: %+v", st)
+				t.Errorf("a put was replaced: got %d bytes in quarantine and %d busy, want 104, its own, and 208",
+					st.Quarantined, st.Busy)
 			}
 			wantKind(t, "once more", c.putStart("k", unnumbered), errs.ObjectExists)
 			c.pass(params.ReleaseTimeout - time.Second)
 			c.commit()
 			if st := c.primary.Stats(); st.Quarantined != 104 {
-				t.Error("the quarantine ends before the release time")
+				t.Errorf("A: 1s before the release time: got %d bytes in quarantine, want 104: the first writer may be late",
+					st.Quarantined)
 			}
 			c.pass(time.Second)
 			c.commit()
 			if st := c.primary.Stats(); st.Quarantined != 0 {
-				t.Error("the quarantine does not end")
+				t.Errorf("after the release time: got %d bytes in quarantine, want none", st.Quarantined)
 			}
 		})
 	}

@@ -30,7 +30,7 @@ func (c *cluster) inspect(key string) metadata.Object {
 	c.t.Helper()
 	o, err := c.primary.Inspect(metadata.DefaultTenant, key)
 	if err != nil {
-		c.t.Fatalf("key %s: %v", key, err)
+		c.t.Fatalf("inspecting %s: got %v, want no error", key, err)
 	}
 	return o
 }
@@ -155,7 +155,7 @@ func TestUpsertAnswers(t *testing.T) {
 				c.put("k", func(p *metadata.Put) { p.Preferred = []string{"a"} })
 				e, _, err := c.primary.PrepareTransfer(&metadata.Transfer{Tenant: "default", Key: "k", Client: client(1), Source: "a", Targets: []string{"b"}})
 				if err != nil {
-					c.t.Fatalf("%v", err)
+					c.t.Fatalf("preparing a copy: got %v, want no error", err)
 				}
 				c.must(c.commit(e))
 			},
@@ -180,7 +180,7 @@ func TestUpsertAnswers(t *testing.T) {
 			err := c.putStart("k", append(tc.options, upsert)...)
 			wantKind(t, "the upsert", err, tc.want)
 			if err != nil && c.primary.Position().Digest != was {
-				t.Error("what is refused changes the state")
+				t.Errorf("the upsert was refused: got the digest %v, want %v as before", c.primary.Position().Digest, was)
 			}
 		})
 	}
@@ -279,7 +279,8 @@ func TestWhatUpsertsKeep(t *testing.T) {
 	}
 	for i := range after.Replicas {
 		if !slices.ContainsFunc(before.Replicas, func(r metadata.Descriptor) bool { return r.Address == after.Replicas[i].Address }) {
-			t.Errorf("replica %+v is not one of those before", after.Replicas[i])
+			t.Errorf("an upsert in the same size: got the replica %+v, want one of those before: %+v",
+				after.Replicas[i], before.Replicas)
 		}
 	}
 	copied, _, err := c.primary.PrepareOffloaded(metadata.Offloaded{
@@ -290,12 +291,12 @@ func TestWhatUpsertsKeep(t *testing.T) {
 	}
 	c.pass(19 * time.Minute)
 	if !c.inspect("k").SoftPin {
-		t.Error("the soft pin has ended before its time")
+		t.Error("29 minutes after the put: got the soft pin ended, want it to last for 30")
 	}
 	c.pass(2 * time.Minute)
 	c.commit()
 	if c.inspect("k").SoftPin {
-		t.Error("the soft pin that was kept lasts longer than it would have")
+		t.Error("31 minutes after the put: got the object soft-pinned, want the pin it kept ended after 30")
 	}
 }
 

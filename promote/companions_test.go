@@ -45,6 +45,6 @@ func TestDamagedMemoryIsSaid(t *testing.T) {
 	a := w.start("a", stateIn(dir, time.Hour), func(c *promote.Config) { c.Log = zerolog.New(&log) })
 	w.serving(a)
 	if !strings.Contains(log.String(), "what this node remembers of its cluster cannot be read") {
-		t.Errorf("the log does not say that the memory is damaged:\n%s", log.String())
+		t.Errorf("a damaged memory of the cluster: got this log, want it to say that the memory cannot be read:\n%s", log.String())
 	}
 }

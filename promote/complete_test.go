@@ -113,7 +113,7 @@ func TestACompleteNodeIsAwaited(t *testing.T) {
 	}
 	b.wire.heal()
 	if w.serving(m, b) != b {
-		t.Fatal("m began empty though b came back")
+		t.Fatal("D: m serves empty, want b, which holds the state and came back")
 	}
 	b.has(keys("k", 5)...)
 }
@@ -195,7 +195,7 @@ func TestForgetWithoutAnAnswer(t *testing.T) {
 	defer cancel()
 	for _, id := range []string{"a", "b"} {
 		if err := m.Forget(ctx, id); err != nil {
-			t.Errorf("forgetting %s: %v", id, err)
+			t.Errorf("forgetting %s, whose machine drops the question: got %v, want no error", id, err)
 		}
 	}
 }
@@ -272,7 +272,7 @@ func TestAFreshMasterAwaitsCompleteNodes(t *testing.T) {
 	m.awaits("a", "b")
 	b.wire.heal()
 	if w.serving(m, b) != b {
-		t.Fatal("m began empty though b came back")
+		t.Fatal("D: m serves empty, want b, which holds the state and came back")
 	}
 	b.has(keys("k", 5)...)
 }
@@ -454,7 +454,7 @@ func TestTheServingStateIsLogged(t *testing.T) {
 	waitFor(t, "c to log that it sees nothing", func() bool { return strings.Contains(third.String(), `no node serves: etcd does not answer`) })
 	for node, lines := range map[string]string{"a": log.String(), "b": other.String(), "c": third.String()} {
 		if strings.Contains(lines, `"before":""`) || strings.Contains(lines, `"help":""`) {
-			t.Errorf("%s's log has empty fields:\n%s", node, lines)
+			t.Errorf("%s: got a log with empty fields, want none:\n%s", node, lines)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func (n *node) serveNot(while time.Duration) {
 	n.net.t.Helper()
 	for end := time.Now().Add(while); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if n.serves() {
-			n.net.t.Fatalf("%s serves, in a term that began empty: %v", n.id, n.Status().Empty)
+			n.net.t.Fatalf("%s serves, empty: %v; want it not to serve for %v", n.id, n.Status().Empty, while)
 		}
 	}
 }
@@ -66,7 +66,7 @@ func TestTheLastPrimaryMayComeBack(t *testing.T) {
 	m.serveNot(1500 * time.Millisecond)
 	a.wire.heal()
 	if w.serving(a, m) != a {
-		t.Fatal("m began empty though a came back")
+		t.Fatal("D: m serves empty, want a, which holds the state and came back")
 	}
 	if err := a.get("k"); err != nil {
 		t.Error(err)
@@ -82,7 +82,7 @@ func TestPermissionToStartEmptyEnds(t *testing.T) {
 	m, hour := w.incomplete("m", func(c *promote.Config) { c.StartEmpty = true })
 	waitFor(t, "m to see a", func() bool { return m.Status().Leader.NodeID == "a" })
 	if !m.MayStart() {
-		t.Error("the key of a node that may be dead ended the permission at once")
+		t.Error("a's key is there, but a may be dead: got the permission ended, want it kept")
 	}
 	hour()
 	waitFor(t, "the end of the permission", func() bool { return !m.MayStart() })
@@ -99,7 +99,7 @@ func TestPermissionToStartEmptyEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := m.SaysNoWriters(); got != noWriters {
-			t.Errorf("after an order that says %v of writers, the node takes it as %v", noWriters, got)
+			t.Errorf("an order to start empty, no writers left: %v: got %v, want what the last order says", noWriters, got)
 		}
 	}
 	if err := m.PauseTakeover(t.Context(), 0); err != nil {
@@ -107,7 +107,7 @@ func TestPermissionToStartEmptyEnds(t *testing.T) {
 	}
 	w.serving(m)
 	if m.MayStart() {
-		t.Error("the permission outlives its start")
+		t.Error("m has started empty: got the permission still there, want it used up")
 	}
 }
 
@@ -124,6 +124,6 @@ func TestStopWhileElecting(t *testing.T) {
 	waitFor(t, "an election", func() bool { return run.Fault() != "" })
 	b.end()
 	if l, there := old.leader(t); there {
-		t.Errorf("b has ended, and left %+v", l)
+		t.Errorf("b was stopped while it stood for election: got the leader key %+v, want none", l)
 	}
 }

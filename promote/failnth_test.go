@@ -89,7 +89,7 @@ func promoteWithFault(t *testing.T, etcd *etcdtest.Cluster, run *faultinject.Run
 	b.put("after")
 	replayed := old.replay(t, func(at metadata.Position) bool { return at.Seq > before.Seq && at == b.Store().Position() })
 	if got := replayed.Position(); got.Term != leader.Term {
-		t.Errorf("%v: the journal is in term %d, the leader in %d", run, got.Term, leader.Term)
+		t.Errorf("%v: the journal is in term %d, want term %d of the leader key", run, got.Term, leader.Term)
 	}
 	if t.Failed() {
 		t.Logf("%v: %+v", run, b.Status())
@@ -289,7 +289,7 @@ func leaderKey(t *testing.T, client *clientv3.Client, layout journal.Layout) (l 
 		err = json.Unmarshal(resp.Kvs[0].Value, &l)
 	}
 	if err != nil {
-		t.Errorf("the leader: %v", err)
+		t.Errorf("reading the leader key: got %v, want no error", err)
 		return l, false
 	}
 	return l, len(resp.Kvs) == 1
@@ -304,7 +304,7 @@ func (p *predecessor) replay(t *testing.T, until func(metadata.Position) bool) *
 	r := replay{store: metadata.New(metadata.Options{}), until: until}
 	reader := &journal.Reader{Client: p.client, Layout: p.layout, Codec: codec}
 	if err := reader.Read(ctx, journal.Cursor{Revision: p.begin}, r); !errors.Is(err, errThere) {
-		t.Fatalf("the journal leads to %+v: %v", r.store.Position(), err)
+		t.Fatalf("replaying the journal: got %v at %+v, want it to reach the position", err, r.store.Position())
 	}
 	return r.store
 }
@@ -319,7 +319,7 @@ var errThere = errors.New("the replay has come to its end")
 
 func (r replay) Commit(c *metadata.Commit, at journal.Cursor) error {
 	if p := r.store.Position(); p.Seq > 0 && at.Head.Checked == p.Seq && at.Head.Digest != p.Digest {
-		return fmt.Errorf("the state at %d has digest %v, the head says %v", p.Seq, p.Digest, at.Head.Digest)
+		return fmt.Errorf("S: the state at %d: got digest %v, want %v as in the head", p.Seq, p.Digest, at.Head.Digest)
 	}
 	p, err := r.store.Apply(c, nil)
 	if err == nil && r.until(p) {

@@ -34,12 +34,12 @@ func TestCutOffPrimaryIsFenced(t *testing.T) {
 	waitFor(t, "the fence", func() bool {
 		other := b.serves() // looked at first: it may serve as soon as a does not answer
 		if old.Answers() && other {
-			t.Error("b serves while a still answers")
+			t.Error("F: b serves while a answers, want a to have stopped before")
 		}
 		return !old.Answers()
 	})
 	if silent := time.Since(cut); silent > session {
-		t.Errorf("a answered for %v after it was cut off, its session lasts %v", silent, session)
+		t.Errorf("F: a answered for %v after it was cut off, want at most its session TTL, %v", silent, session)
 	}
 	if _, err := old.GetReplicaList(t.Context(), "default", "k1"); errs.KindOf(err) != errs.NotLeader {
 		t.Errorf("F: a read on the fenced node: got %v, want NotLeader", err)
@@ -57,7 +57,7 @@ func TestCutOffPrimaryIsFenced(t *testing.T) {
 	waitFor(t, "a to follow", func() bool { s := a.Status().Self; return s.Role == promote.Standby && s.Promotable })
 	w.equal(b, a)
 	if _, err := b.Store().Inspect("default", "x"); err == nil {
-		t.Error("the put of the fenced node landed")
+		t.Error("F: the put of the fenced node is in the state, want none of its writes there")
 	}
 }
 
@@ -77,7 +77,7 @@ func TestEtcdOutage(t *testing.T) {
 	}
 	etcd.Stop(0)
 	if err := reserve("early", 200*time.Millisecond); err == nil { // it may have been sent: nobody knows its outcome
-		t.Error("a reservation without etcd succeeds")
+		t.Error("a reservation while etcd is away: got no error, want one")
 	}
 	waitFor(t, "the fence", func() bool { return !a.serves() })
 	if err := reserve("late", 10*time.Second); errs.KindOf(err) != errs.NotLeader {
@@ -96,7 +96,7 @@ func TestEtcdOutage(t *testing.T) {
 		}
 	}
 	if _, err := primary.Store().Inspect("default", "late"); err == nil {
-		t.Error("the reservation behind the fence landed")
+		t.Error("F: the reservation of the fenced node is in the state, want none of its writes there")
 	}
 	primary.put("after")
 	other := a
@@ -269,7 +269,7 @@ func TestStartEmpty(t *testing.T) {
 		t.Errorf("an order for another term: got %v, want InvalidParams", err)
 	}
 	if b.serves() {
-		t.Fatal("b serves without being told to")
+		t.Fatal("b serves empty, want it to wait for an operator's order")
 	}
 	b.forget("a")
 	waitFor(t, "b to say what helps then", func() bool {
@@ -288,7 +288,7 @@ func TestStartEmpty(t *testing.T) {
 		t.Errorf("the old object: got %v, want ObjectNotFound", err)
 	}
 	if known, _ := b.master.Load().Ping(t.Context(), segment.ClientID{1}); known {
-		t.Error("the owner of a segment of before is not told to remount")
+		t.Error("a ping of a client that had mounted a segment before: got that it is known, want it unknown, so that it remounts")
 	}
 	b.mount()
 	p := service.PutRequest{Tenant: "default", Config: service.PutConfig{Replicas: 1}}
@@ -308,7 +308,7 @@ func TestStartEmpty(t *testing.T) {
 	c := w.start("c", func(c *promote.Config) { c.OwnsEtcd, c.WaitForState = true, time.Second })
 	w.serving(c)
 	if !c.Status().Empty {
-		t.Error("c did not start empty")
+		t.Errorf("c, which runs etcd itself, is empty: got %v, want true", c.Status().Empty)
 	}
 	// Nobody said that no writer is left.
 	if held := c.Status().MountsHeldFor; held < params.ReleaseTimeout-10*time.Second {
@@ -334,7 +334,7 @@ func TestTwoNodesWithOneID(t *testing.T) {
 			t.Errorf("a second node with the id: got %v, want an error that names --node-id", err)
 		}
 	case <-time.After(20 * time.Second):
-		t.Error("a second node with the same id runs")
+		t.Error("a second node with the same id still runs after 20s, want it to end")
 	}
 }
 
@@ -362,7 +362,7 @@ func TestCleanupOfExpiredObjects(t *testing.T) {
 	a.wire.cut()
 	w.serving(b)
 	if got := b.Status().Takeover; got.Objects != 30 || got.Bytes != 30*104 {
-		t.Errorf("cleaned up %+v", got)
+		t.Errorf("cleaned up at the takeover: got %+v, want 30 objects of 104 bytes, those with expired leases", got)
 	}
 	b.has(keys("warm", 30)...)
 	b.has(keys("grouped", 5)...) // one of them was read

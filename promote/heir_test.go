@@ -29,7 +29,7 @@ func TestHandoverToANamedNode(t *testing.T) {
 			return err == nil
 		})
 		if leader.NodeID != to {
-			t.Fatalf("%s handed over to %s, and %s serves", from.id, to, leader.NodeID)
+			t.Fatalf("a handover from %s: got %s as the primary, want %s, which the order names", from.id, leader.NodeID, to)
 		}
 		from = nodes[to]
 	}

@@ -51,7 +51,7 @@ func TestARollbackToALaterHead(t *testing.T) {
 	}
 	waitFor(t, "b to leave the election to a", func() bool {
 		if b.serves() {
-			t.Fatal("D: b serves without what a holds")
+			t.Fatal("D: b serves without what a holds, want it to leave the election to a")
 		}
 		o := b.Status().Obstacle
 		return o != nil && o.Cause == promote.AwaitsOthers && strings.Contains(o.Reason, "a holds more")

@@ -28,7 +28,7 @@ func (n *node) keepsBeside(dir string, help ...string) {
 	n.net.t.Helper()
 	waitFor(n.net.t, n.id+" to name "+dir, func() bool {
 		if n.serves() {
-			n.net.t.Fatalf("%s serves, in a term that began empty: %v", n.id, n.Status().Empty)
+			n.net.t.Fatalf("%s serves, empty: %v; want it not to start beside another node's state files", n.id, n.Status().Empty)
 		}
 		o := n.Status().Obstacle
 		return o != nil && o.Cause == promote.HoldsFile && strings.Contains(o.Reason, dir)

@@ -104,7 +104,7 @@ func (n *node) end() {
 	case err := <-n.done:
 		n.done <- err
 	case <-time.After(30 * time.Second):
-		n.net.t.Errorf("node %s does not stop", n.id)
+		n.net.t.Errorf("%s still runs 30s after it was stopped, want it ended", n.id)
 	}
 }
 
@@ -282,7 +282,7 @@ func (n *node) put(keys ...string) {
 		n.reserve(key)
 		end.Request = n.net.requests.Add(1)
 		if err := n.answered(func(m *service.Master) error { return m.PutEnd(ctx, end, service.UpdateItem{Key: key}) }); err != nil {
-			n.net.t.Fatalf("put end of %s: %v", key, err)
+			n.net.t.Fatalf("put end of %s: got %v, want no error", key, err)
 		}
 	}
 }
@@ -292,7 +292,7 @@ func (n *node) reserve(key string) {
 	n.net.t.Helper()
 	request := n.net.requests.Add(1)
 	if err := n.answered(func(*service.Master) error { return n.putStart(n.net.t.Context(), key, request) }); err != nil {
-		n.net.t.Fatalf("put start of %s: %v", key, err)
+		n.net.t.Fatalf("put start of %s: got %v, want no error", key, err)
 	}
 }
 
@@ -330,10 +330,10 @@ func (w *cluster) equal(primary, follower *node) {
 		_, got, err = follower.Digest(ctx, seq)
 	}
 	if err != nil {
-		w.t.Fatalf("%s at %d: %v", follower.id, seq, err)
+		w.t.Fatalf("the digest of %s at %d: got %v, want no error", follower.id, seq, err)
 	}
 	if got != want {
-		w.t.Errorf("at %d %s has digest %v, %s has %v", seq, primary.id, want, follower.id, got)
+		w.t.Errorf("S: at %d %s has digest %v, want %v as %s has", seq, follower.id, got, want, primary.id)
 	}
 }
 

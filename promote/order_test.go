@@ -28,7 +28,7 @@ func (w *cluster) refound(n *node, file []byte, giveUp ...string) {
 	defer cancel()
 	term, _, err := n.refoundNow(ctx, file, giveUp...)
 	if err != nil {
-		w.t.Fatalf("refounding with %s: %v", n.id, err)
+		w.t.Fatalf("refounding with %s: got %v, want no error", n.id, err)
 	}
 	waitFor(w.t, n.id+" to serve", func() bool { return n.serves() && n.Status().Leader.Term >= term })
 }
@@ -159,7 +159,8 @@ func TestRefoundFromABackup(t *testing.T) {
 			}
 		}
 		if s := now.Store().Stats(); s.Quarantined+s.Busy < s.Capacity {
-			t.Errorf("%d bytes in quarantine and %d in use, of %d: free memory may be somebody else's", s.Quarantined, s.Busy, s.Capacity)
+			t.Errorf("A: got %d bytes in quarantine and %d in use of %d, want all of them: free memory may be another object's",
+				s.Quarantined, s.Busy, s.Capacity)
 		}
 		for _, n := range others {
 			w.follows(now, n)
@@ -171,7 +172,7 @@ func TestRefoundFromABackup(t *testing.T) {
 	}
 	after(b, a, c)
 	if a.serves() {
-		t.Error("a serves, which was replaced")
+		t.Error("b has founded the journal anew: a serves, want it replaced")
 	}
 	if saved := b.Status().Saving; saved.Seq < head.Fork {
 		t.Errorf("b's state file leads to %d; want one of the new journal, founded at %d", saved.Seq, head.Fork)
@@ -286,7 +287,7 @@ func TestRefoundFromANodeThatWasAway(t *testing.T) {
 	w.refound(a, nil, "b")
 	a.has(keys("k", 5)...)
 	if b.serves() {
-		t.Error("b serves, which was replaced")
+		t.Error("a has founded the journal anew: b serves, want it replaced")
 	}
 	w.follows(a, b)
 }
@@ -333,6 +334,7 @@ func TestRefoundThatFailsAtItsFirstCommit(t *testing.T) {
 		t.Fatalf("b serves in term %d, in which the journal was founded; want a later one", term)
 	}
 	if s := b.Store().Stats(); s.Quarantined+s.Busy < s.Capacity {
-		t.Errorf("%d bytes in quarantine and %d in use, of %d: free memory may be somebody else's (promise A: no aliasing)", s.Quarantined, s.Busy, s.Capacity)
+		t.Errorf("A: got %d bytes in quarantine and %d in use of %d, want all of them: free memory may be another object's",
+			s.Quarantined, s.Busy, s.Capacity)
 	}
 }

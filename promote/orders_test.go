@@ -62,7 +62,8 @@ func TestHandoverWhileEtcdIsFull(t *testing.T) {
 			}
 			a.serveNot(1500 * time.Millisecond)
 			if n := b.Status().Deposals; n > 0 || b.serves() {
-				t.Errorf("b deposed %d primaries because etcd is full; b serves: %v", n, b.serves())
+				t.Errorf("etcd is full: got %d primaries deposed by b, and b serves: %v; want none deposed, and b not serving",
+					n, b.serves())
 			}
 			etcd.Compact(t, revision)
 			etcd.Defrag(t)
@@ -136,7 +137,7 @@ func TestTwoOrdersAtOnce(t *testing.T) {
 				t.Errorf("an order: got %v, want that it is obeyed, or NotLeader", err)
 			}
 		case <-time.After(20 * time.Second):
-			t.Fatal("an order for a term that has ended gets no answer")
+			t.Fatal("an order for a term that has ended: got no answer in 20s, want one when the term ends")
 		}
 	}
 	if obeyed != 1 {

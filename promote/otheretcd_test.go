@@ -45,7 +45,7 @@ func TestRestartTwiceOnARestoredEtcd(t *testing.T) {
 		return m["etcd_cluster"] != float64(1)
 	})
 	if b.serves() {
-		t.Fatal("b serves already")
+		t.Fatal("b serves on the new etcd, want it still to wait, as this test restarts it before")
 	}
 	b.end()
 	b = w.start("b", stateIn(dir, time.Hour))

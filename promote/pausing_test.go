@@ -126,7 +126,7 @@ func TestAPauseEndsThoughItsLeaseGoesOn(t *testing.T) {
 	a.wire.cut()
 	w.serving(b).has("k")
 	if b.Status().Paused {
-		t.Error("the pause stands yet")
+		t.Error("b has taken over: got the pause of 6s not ended, want it ended")
 	}
 	a.wire.heal()
 }
@@ -157,7 +157,7 @@ func TestPauseHoldsFoundingsBack(t *testing.T) {
 			lose(t, etcd, old)
 			waitFor(t, "b to say why nobody serves", func() bool {
 				if b.serves() {
-					t.Fatal("b has founded the journal anew, though takeover is paused")
+					t.Fatal("b has founded the journal anew while takeover is paused, want it to wait")
 				}
 				o := b.Status().Obstacle
 				return o != nil && o.Cause == promote.TakeoverPaused && strings.Contains(o.Reason, "the journal is lost") && strings.Contains(o.Help, "masterctl resume")

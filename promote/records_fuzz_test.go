@@ -39,7 +39,7 @@ func FuzzRecords(f *testing.F) {
 			return []*mvccpb.KeyValue{{Key: []byte(prefix + id), Value: one, ModRevision: 1, Lease: 1}, {Key: []byte(prefix + "9"), Value: other, ModRevision: 2}}
 		}
 		if l, there := leaderOf(kvs(layout.Leader())); !there || l.unreadable && (l.NodeID != "" || l.Term != 0) {
-			t.Fatalf("a leader that cannot be read is %+v", l)
+			t.Fatalf("a leader key that is there: got %+v, there: %v; want it there, and empty if it cannot be read", l, there)
 		}
 		n := &Node{Config: Config{Layout: layout, Clock: clock.Boot()}}
 		if left := n.pauseLeft(pauseOf(kvs(layout.Pause()))); left < 0 || left > MaxPause {
@@ -61,7 +61,7 @@ func FuzzRecords(f *testing.F) {
 		_ = c.recall("", one)
 		m := c.known()
 		if _, err := json.Marshal(m); err != nil {
-			t.Fatalf("what is remembered cannot be kept: %v", err)
+			t.Fatalf("writing down what is known of the cluster: got %v, want no error", err)
 		}
 		_ = c.descent(m.History)
 		checkOthers(t, n, kvs, id, m)
@@ -77,7 +77,7 @@ func checkOthers(t *testing.T, n *Node, kvs func(prefix string) []*mvccpb.KeyVal
 	}
 	forgotten := kvs(n.Layout.Forgotten())
 	if n.wasForgotten(forgotten, id+"x", m) {
-		t.Fatal("a node counts as given up by a record of others")
+		t.Fatal("a record of other nodes: got this node given up by it, want that only by its own record")
 	}
 	_ = n.wasForgotten(forgotten, id, m)
 	r, saved := newRetention(n), kvs(n.Layout.Saved())
@@ -90,7 +90,8 @@ func checkOthers(t *testing.T, n *Node, kvs func(prefix string) []*mvccpb.KeyVal
 				t.Fatalf("the record %s of %q is of no use: %v, want %v", kv.Value, of, !unread, unread)
 			}
 			if r.from > r.saved {
-				t.Fatalf("the journal is kept from revision %d on, and files lead to %d", r.from, r.saved)
+				t.Fatalf("got the journal kept from revision %d on, want it from %d on at least, where the files lead",
+					r.from, r.saved)
 			}
 		}
 	}

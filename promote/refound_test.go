@@ -48,7 +48,7 @@ func readHead(t *testing.T, etcd *etcdtest.Cluster) (journal.Head, string) {
 	defer func() { _ = client.Close() }() // now, as tests read it until it changes
 	resp, err := client.Get(t.Context(), layout.Head())
 	if err != nil || len(resp.Kvs) != 1 {
-		t.Fatalf("the head: %v, %v", resp, err)
+		t.Fatalf("reading the head: got %v, %v, want one key", resp, err)
 	}
 	head, err := journal.DecodeHead(resp.Kvs[0].Value)
 	if err != nil {

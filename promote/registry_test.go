@@ -85,7 +85,7 @@ func TestSessionsThatAlwaysEndBeforeTheRegistration(t *testing.T) {
 			t.Errorf("the node ends with %v, want that etcd knew its lease no more", err)
 		}
 	case <-time.After(30 * time.Second):
-		t.Error("two minutes later the node tries still")
+		t.Error("the node runs after two minutes of failed registrations, want it to give up")
 	}
 }
 
@@ -136,7 +136,7 @@ func TestARegistrationLeavesItsOwnTermAlone(t *testing.T) {
 	})
 	after, err := c.Get(t.Context(), layout.Leader())
 	if err != nil || len(after.Kvs) != 1 || after.Kvs[0].CreateRevision != leader.Kvs[0].CreateRevision {
-		t.Errorf("the leader key is %v (%v) after the registration, it was %v", after.Kvs, err, leader.Kvs)
+		t.Errorf("after the new registration got the leader key %v, %v; want it untouched: %v", after.Kvs, err, leader.Kvs)
 	}
 }
 
@@ -250,6 +250,7 @@ func TestACopyOfANodeTakesNoKeys(t *testing.T) {
 		t.Error("a copy of a node runs, want it to end")
 	}
 	if after := revisions(); !slices.Equal(after, before) || !a.serves() {
-		t.Errorf("the leader's and the node's key were created at %v, before the copy came at %v; the node serves: %v", after, before, a.serves())
+		t.Errorf("a copy came: got keys created at %v and a serving: %v, want the keys of %v, and a serving",
+			after, a.serves(), before)
 	}
 }

@@ -76,11 +76,12 @@ func TestRenewalsWhileEtcdStalls(t *testing.T) {
 			all := stop()
 			etcd.Resume(0)
 			if len(all) == 0 {
-				t.Fatal("no read was answered")
+				t.Fatal("got no read answered, want some before the stall and for the window after it")
 			}
 			silent := all[len(all)-1].at
 			if after := silent - paused; after > window+1500*time.Millisecond {
-				t.Errorf("the last read was answered %v after etcd had stalled, the window is %v", after, window)
+				t.Errorf("F: the last read was answered %v after etcd stalled, want at most the window of %v, and 1.5s",
+					after, window)
 			}
 			if dies {
 				defer a.wire.heal() // so that it ends quickly
@@ -95,7 +96,8 @@ func TestRenewalsWhileEtcdStalls(t *testing.T) {
 				}
 			}
 			if lost > 0 {
-				t.Errorf("%s lacks %d renewals of %d that were answered more than two seconds before the silence", now.id, lost, len(all))
+				t.Errorf("L: %s lacks %d of %d renewals, want all that were answered more than 2s before the silence",
+					now.id, lost, len(all))
 			}
 		})
 	}

@@ -63,7 +63,7 @@ func (n *node) has(keys ...string) {
 	n.net.t.Helper()
 	for _, key := range keys {
 		if err := n.get(key); err != nil {
-			n.net.t.Errorf("%s: %v", key, err)
+			n.net.t.Errorf("D: %s: got %v, want it there", key, err)
 		}
 	}
 }
@@ -132,11 +132,11 @@ func TestRestartInOrder(t *testing.T) {
 	a.end()
 	a = w.start("a", stateIn(dir, time.Hour))
 	if s := a.Status(); s.Saving.Seq != 0 && s.Saving.Seq < at {
-		t.Errorf("the file leads to %d, not to %d", s.Saving.Seq, at)
+		t.Errorf("the state file at the start leads to %d, want %d or more: a node saves when it stops", s.Saving.Seq, at)
 	}
 	w.serving(a).has(keys("k", 20)...)
 	if saved := a.Status().Saving.Seq; saved < at {
-		t.Errorf("the file leads to %d, not to %d", saved, at)
+		t.Errorf("the state file leads to %d, want %d or more: a node saves when it stops", saved, at)
 	}
 }
 
@@ -404,7 +404,7 @@ func TestFileBesideALivingNode(t *testing.T) {
 				t.Errorf("%s founded the journal, want %s", now.id, want)
 			}
 			if ahead && quarantined(now) == 0 {
-				t.Error("nothing is in quarantine, though a may have acknowledged more than its file has")
+				t.Error("A: got nothing in quarantine, want some: a may have acknowledged more than its file has")
 			}
 		})
 	}

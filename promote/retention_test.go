@@ -105,7 +105,7 @@ func TestTheJournalsBoundOutweighsAnAbsentNode(t *testing.T) {
 	w.promotable(b)
 	w.equal(a, b)
 	if loads := b.Status().Loads; len(loads) == 0 {
-		t.Error("b loaded no snapshot, although the journal does not go on from its file")
+		t.Error("got no snapshot loaded by b, want one: the journal does not go on from its file")
 	}
 }
 

@@ -76,7 +76,7 @@ func TestRolledBackEtcdAndAnOlderFile(t *testing.T) {
 	a := start()
 	waitFor(t, "a to leave the election to b", func() bool {
 		if a.serves() {
-			t.Fatal("a serves without what b holds")
+			t.Fatal("D: a serves without what b holds, want it to leave the election to b")
 		}
 		o := a.Status().Obstacle
 		return o != nil && o.Cause == promote.AwaitsOthers && strings.Contains(o.Reason, "b holds more")
@@ -130,7 +130,7 @@ func TestANodeThatLoadsItsStateIsAwaited(t *testing.T) {
 	a := start()
 	waitFor(t, "a to wait for b", func() bool {
 		if a.serves() {
-			t.Fatal("a serves without what b holds")
+			t.Fatal("D: a serves without what b holds, want it to wait for b")
 		}
 		o := a.Status().Obstacle
 		return o != nil && o.Cause == promote.AwaitsOthers && strings.Contains(o.Reason, "[b]")
@@ -230,7 +230,7 @@ func TestAForkOfMoreTerms(t *testing.T) {
 	_, _, _ = a.Handover(t.Context(), 0, "c")
 	now := w.serving(a, b, c)
 	if now == b {
-		t.Error("D: b founded the journal anew over what a had acknowledged")
+		t.Error("D: b serves, and founded the journal anew over what a had acknowledged, want a or c")
 	}
 	now.has(append(keys("k", 5), "new")...)
 	w.follows(now, b)

@@ -95,10 +95,10 @@ func TestStartOnAFullExternalEtcd(t *testing.T) {
 	case err := <-a.done:
 		a.done <- err
 		if err == nil || !strings.Contains(err.Error(), "disarm") {
-			t.Errorf("it ended with %v", err)
+			t.Errorf("a node on a full external etcd ended with %v, want an error that says how to disarm the alarm", err)
 		}
 	case <-ctx.Done():
-		t.Error("it goes on for ever")
+		t.Error("a node on a full external etcd still runs after 20s, want it to say so and end")
 	}
 }
 

@@ -90,7 +90,7 @@ func TestTheOnlyCompleteNodeHasASilentWatch(t *testing.T) {
 	since := time.Now()
 	waitFor(t, "d to have looked at elections for longer than a session", func() bool {
 		if b.serves() || d.serves() {
-			t.Fatal("D: a node serves without the whole state")
+			t.Fatalf("D: got b serving: %v, and d: %v; want no node to serve without the whole state", b.serves(), d.serves())
 		}
 		o := d.Status().Obstacle
 		return time.Since(since) > 5*time.Second && o != nil && o.Cause == promote.NoneCan && strings.Contains(o.Reason, "b: "+silentWatch)
@@ -99,7 +99,8 @@ func TestTheOnlyCompleteNodeHasASilentWatch(t *testing.T) {
 		t.Errorf("an order to start empty beside b: got %v, want it refused, with what is wrong with b", err)
 	}
 	if head, err := reader.Head(t.Context()); err != nil || head != before {
-		t.Errorf("the head has moved from %+v to %+v (%v): b was elected again before it had applied anything", before.Head, head.Head, err)
+		t.Errorf("got the head at %+v, %v, want it still at %+v: b must not be elected before it has applied all",
+			head.Head, err, before.Head)
 	}
 	b.unsilence()
 	w.serving(b, d).has(append(keys("k", 5), "last")...)

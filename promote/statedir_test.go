@@ -67,7 +67,7 @@ func TestStateDirectoryThatCannotBeRead(t *testing.T) {
 			a = w.start("a", stateIn(dir, 10*time.Millisecond), ownsEtcd)
 			waitFor(t, "a to say that it may have a state", func() bool {
 				if a.serves() {
-					t.Fatal("a started empty over its files")
+					t.Fatal("D: a serves, empty, over its files, want it to wait for an order")
 				}
 				o := a.Status().Obstacle
 				return o != nil && o.Cause == promote.HoldsFile && strings.Contains(o.Reason, dir) && strings.Contains(o.Help, "start-empty --yes --node=a")
@@ -116,7 +116,7 @@ func TestLostAfterItsFileWasProven(t *testing.T) {
 	a.wire.heal()
 	waitFor(t, "a to say that it has a file", func() bool {
 		if a.serves() {
-			t.Fatal("a started empty over its file")
+			t.Fatal("D: a serves, empty, over its file, want it to wait for an order")
 		}
 		o := a.Status().Obstacle
 		return o != nil && o.Cause == promote.HoldsFile && strings.Contains(o.Reason, dir)

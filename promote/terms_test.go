@@ -29,7 +29,7 @@ func TestTermsAreRecorded(t *testing.T) {
 	w.listed(a, "b")
 	w.know(a, b)
 	if _, _, err := a.Handover(t.Context(), 0, "a"); err == nil || !strings.Contains(err.Error(), "a is the primary already") {
-		t.Errorf("a handover to the primary itself: got %v", err)
+		t.Errorf("a handover to the primary itself: got %v, want it refused, as a is the primary already", err)
 	}
 	a.handsOverTo(b)
 	w.serving(b)

@@ -20,7 +20,7 @@ func unreadable(t *testing.T, dir string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.state"))
 	if err != nil || len(files) == 0 {
-		t.Fatalf("no state files in %s: %v", dir, err)
+		t.Fatalf("the state files in %s: got %v, %v, want some", dir, files, err)
 	}
 	for _, file := range files {
 		if err := errors.Join(os.Remove(file), os.Mkdir(file, 0o700)); err != nil {
@@ -106,7 +106,7 @@ func TestEmptyBesideUnreadFiles(t *testing.T) {
 			}
 			b = w.start("b", stateIn(dir, time.Hour))
 			if w.serving(a, b) != b {
-				t.Fatal("a began empty though b came back")
+				t.Fatal("D: a serves empty, want b, which came back with its state")
 			}
 			b.has(keys("k", 5)...)
 		})
@@ -125,14 +125,14 @@ func TestEmptyBesideAFileThatIsNotCompared(t *testing.T) {
 	a := w.start("a", patient)
 	waitFor(t, "a to wait for b, which runs", func() bool {
 		if a.serves() {
-			t.Fatal("a began empty though b came back")
+			t.Fatal("D: a serves empty, want it to wait for b, which came back with its state")
 		}
 		o := a.Status().Obstacle
 		return o != nil && o.Cause == promote.AwaitsComplete && strings.Contains(o.Reason, "which runs, but it has not compared its state file")
 	})
 	journal.heal()
 	if w.serving(a, b) != b {
-		t.Fatal("a began empty though b came back")
+		t.Fatal("D: a serves empty, want b, which came back with its state")
 	}
 	b.has(keys("k", 5)...)
 }
@@ -165,7 +165,7 @@ func TestRefoundBesideUnreadFiles(t *testing.T) {
 	}
 	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if a.serves() || c.serves() {
-			t.Fatal("a journal was founded without what b may hold")
+			t.Fatalf("D: got a serving: %v, and c: %v; want no journal founded without what b may hold", a.serves(), c.serves())
 		}
 	}
 	b.end()

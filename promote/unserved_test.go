@@ -112,14 +112,14 @@ func TestATermThatEtcdRefuses(t *testing.T) {
 		return o != nil && o.Cause == promote.EtcdRefuses && strings.Contains(o.Reason, "beginning term") && strings.Contains(o.Help, "mooncake-store/")
 	})
 	if b.serves() {
-		t.Error("b serves in a term that it could not begin")
+		t.Error("b serves in a term that etcd refused to begin, want it not to serve")
 	}
 	waitFor(t, "the end of leases that are of no use", func() bool { return len(unusedDays(t, root)) == 0 })
 
 	permit(t, root, clientv3.PermReadWrite, "mooncake-store/", "mooncake-store0")
 	w.serving(b)
 	if o := b.Status().Obstacle; o != nil {
-		t.Errorf("b serves, and says that no node does: %+v", o)
+		t.Errorf("b serves: got the obstacle %+v, want none", o)
 	}
 }
 
@@ -150,7 +150,7 @@ func TestGapBeforeATermThatEtcdRefused(t *testing.T) {
 	for elected := 0; elected < 3; {
 		resp, open := <-elections
 		if !open {
-			t.Fatal("the watch of the leader key ended")
+			t.Fatal("the watch of the leader key ended, want it to go on until the third election")
 		}
 		for _, e := range resp.Events {
 			if e.IsCreate() {

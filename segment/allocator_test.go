@@ -30,13 +30,13 @@ func checkClass(t *testing.T, units uint32) {
 	t.Helper()
 	up, down := classUnits(classUp(units)), classUnits(classDown(units))
 	if up < units || down > units {
-		t.Fatalf("classes of %d: down %d, up %d", units, down, up)
+		t.Fatalf("the classes of %d units: got %d below and %d above, want at most and at least the units", units, down, up)
 	}
 	if waste := up - units; waste > units/8 {
-		t.Fatalf("%d units are rounded up to %d: more than 12.5 %%", units, up)
+		t.Fatalf("%d units: got a class of %d, want at most 12.5 %% more", units, up)
 	}
 	if classUp(up) != classDown(up) {
-		t.Fatalf("class size %d is not its own class", up)
+		t.Fatalf("a size that is a class, %d: got the classes %d and %d, want the same", up, classUp(up), classDown(up))
 	}
 }
 
@@ -74,7 +74,8 @@ func TestFreeInAnyOrderLeavesOneRegion(t *testing.T) {
 			}
 		}
 		if freeUnits(a) != size || a.byEnd.Len() != 1 || a.LargestFree() != size {
-			t.Fatalf("seed %d: %d units free in %d regions, largest %d", seed, freeUnits(a), a.byEnd.Len(), a.LargestFree())
+			t.Fatalf("seed %d, all ranges freed: got %d units free in %d regions, the largest of %d bytes; want %d in one",
+				seed, freeUnits(a), a.byEnd.Len(), a.LargestFree(), size)
 		}
 	}
 }
@@ -83,14 +84,14 @@ func TestFreeInAnyOrderLeavesOneRegion(t *testing.T) {
 func TestAllocatorRefuses(t *testing.T) {
 	a := NewAllocator(1 << 10)
 	if _, ok := a.Allocate(0); ok {
-		t.Error("allocated 0 bytes")
+		t.Error("allocating 0 bytes: got a range, want it refused")
 	}
 	if _, ok := a.Allocate(1<<10 + 1); ok {
-		t.Error("allocated more than there is")
+		t.Error("allocating a byte more than the segment has: got a range, want it refused")
 	}
 	r, ok := a.Allocate(64)
 	if !ok {
-		t.Fatal("no room for 64 bytes in 1024")
+		t.Fatal("allocating 64 of 1024 bytes: got no room, want a range")
 	}
 	for name, err := range map[string]error{
 		"a busy range":         a.Reserve(r),
@@ -104,14 +105,14 @@ func TestAllocatorRefuses(t *testing.T) {
 		"a wrapped-over range": a.Reserve(Range{1 << 9, ^uint32(0)}),
 	} {
 		if err == nil {
-			t.Errorf("%s is accepted", name)
+			t.Errorf("%s: got no error, want it refused", name)
 		}
 	}
 	if err := a.Free(r); err != nil {
 		t.Error(err)
 	}
 	if err := a.Free(r); err == nil {
-		t.Error("a range is freed twice")
+		t.Error("freeing a range a second time: got no error, want it refused")
 	}
 	if freeUnits(a) != 1<<10 {
 		t.Errorf("%d units free after all that, want all", freeUnits(a))
@@ -127,10 +128,10 @@ func TestLargeSegmentCountsInUnits(t *testing.T) {
 	}
 	r, ok = a.Allocate(5 << 30)
 	if !ok || a.Bytes(r.Length) != 5<<30 {
-		t.Fatalf("5 GiB take %d bytes", a.Bytes(r.Length))
+		t.Fatalf("allocating 5 GiB: got %d bytes, %v; want exactly 5 GiB", a.Bytes(r.Length), ok)
 	}
 	if got := a.Bytes(freeUnits(a)); got != size-8-5<<30 {
-		t.Errorf("%d bytes free", got)
+		t.Errorf("got %d bytes free, want %d", got, size-8-5<<30)
 	}
 }
 
@@ -149,12 +150,13 @@ func TestAllocatorAgainstModel(t *testing.T) {
 				r, ok := a.Allocate(size)
 				if !ok {
 					if gap := largestGap(busy, capacity); classDown(gap) >= classUp(uint32(size)) {
-						t.Fatalf("refused %d bytes with a gap of %d", size, gap)
+						t.Fatalf("%d bytes with a gap of %d: got them refused, want a range, as the gap holds their class",
+							size, gap)
 					}
 					return
 				}
 				if r.Length != units {
-					t.Fatalf("%d bytes got %d units, not their class %d", size, r.Length, units)
+					t.Fatalf("%d bytes: got %d units, want their class of %d", size, r.Length, units)
 				}
 				busy = take(t, busy, r)
 			},
@@ -187,7 +189,7 @@ func TestAllocatorAgainstModel(t *testing.T) {
 					t.Fatalf("%d units free, want %d", freeUnits(a), capacity-sum)
 				}
 				if gap := largestGap(busy, capacity); a.LargestFree() != uint64(classUnits(classDown(gap))) {
-					t.Fatalf("largest free %d with a largest gap of %d", a.LargestFree(), gap)
+					t.Fatalf("the largest gap is %d: got %d as the largest free size, want its class", gap, a.LargestFree())
 				}
 			},
 		})
@@ -196,7 +198,7 @@ func TestAllocatorAgainstModel(t *testing.T) {
 
 func take(t *rapid.T, busy []Range, r Range) []Range {
 	if slices.ContainsFunc(busy, r.overlaps) {
-		t.Fatalf("%v is given out twice", r)
+		t.Fatalf("got the range %v while a part of it is busy, want no range given out twice", r)
 	}
 	return append(busy, r)
 }

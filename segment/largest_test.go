@@ -18,7 +18,8 @@ func TestCouldHold(t *testing.T) {
 			could := p.CouldHold(size, 1)
 			placed := p.Allocate(nil, Request{Size: size, Replicas: 1})
 			if fits := size == c.fits; could != fits || (len(placed) == 1) != fits {
-				t.Errorf("%d bytes in a segment of %d: could hold %v, placed %d", size, c.segment, could, len(placed))
+				t.Errorf("%d bytes in a segment of %d: got CouldHold %v and %d placed, want it to fit: %v",
+					size, c.segment, could, len(placed), fits)
 			}
 			for _, p := range placed {
 				if err := p.Segment.Free(p.Range); err != nil {
@@ -39,13 +40,13 @@ func TestTooLargeForAllOfManySegments(t *testing.T) {
 	}
 	large := mount(t, p, 1<<15+1, "large", 1<<20)
 	if !p.CouldHold(1<<20, 1) {
-		t.Error("1 MiB could not be held with a segment of as much")
+		t.Error("1 MiB with a segment of 1 MiB: got that it could not be held, want that it could")
 	}
 	p.Remove(large)
 	began := time.Now()
 	for range 10_000 {
 		if p.CouldHold(1<<20, 1) || len(p.Allocate(nil, Request{Size: 1 << 20, Replicas: 1})) > 0 {
-			t.Fatal("1 MiB could be held with segments of 1 KiB")
+			t.Fatal("1 MiB with segments of 1 KiB: got that it could be held or placed, want neither")
 		}
 	}
 	if took := time.Since(began); took > 5*time.Second {
@@ -55,6 +56,6 @@ func TestTooLargeForAllOfManySegments(t *testing.T) {
 		p.Remove(s)
 	}
 	if p.CouldHold(1, 1) {
-		t.Error("1 byte could be held without segments")
+		t.Error("1 byte without segments: got that it could be held, want that it could not")
 	}
 }

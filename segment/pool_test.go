@@ -47,7 +47,7 @@ func TestReplicasOnDistinctNames(t *testing.T) {
 			got := names(p.Allocate(nil, Request{Size: 100, Replicas: 3}))
 			slices.Sort(got)
 			if !slices.Equal(got, []string{"a", "b", "c"}) {
-				t.Fatalf("three replicas on %v", got)
+				t.Fatalf("got three replicas on %v, want each on another name: a, b, c", got)
 			}
 		}
 	})
@@ -56,14 +56,14 @@ func TestReplicasOnDistinctNames(t *testing.T) {
 func TestFewerSegmentsThanReplicas(t *testing.T) {
 	strategies(t, func(t *testing.T, p *Pool) {
 		if got := p.Allocate(nil, Request{Size: 1, Replicas: 1}); len(got) != 0 {
-			t.Fatalf("an empty pool placed %v", got)
+			t.Fatalf("an empty pool: got %v placed, want nothing", got)
 		}
 		mount(t, p, 1, "a", 1<<10)
 		if got := p.Allocate(nil, Request{Size: 100, Replicas: 2}); len(got) != 1 {
 			t.Fatalf("one segment and two replicas: placed %d, want 1 (behaviours check 12)", len(got))
 		}
 		if got := p.Allocate(nil, Request{Size: 1 << 20, Replicas: 1}); len(got) != 0 {
-			t.Fatal("placed more than the segment holds")
+			t.Fatalf("1 MiB with a segment of 1 KiB: got %d placed, want none", len(got))
 		}
 	})
 }
@@ -80,7 +80,7 @@ func TestPreferredSegmentsBeyondTheNeed(t *testing.T) {
 	}
 	got := names(p.Allocate(nil, Request{Size: 100, Replicas: 1, Preferred: []string{"a", "b", "b"}}))
 	if !slices.Equal(got, []string{"a"}) || !slices.Equal(asked, []int{3}) {
-		t.Errorf("placed on %v, choices among %v", got, asked)
+		t.Errorf("got it placed on %v after choices among %v, want on a after one choice among 3", got, asked)
 	}
 }
 
@@ -91,7 +91,7 @@ func TestPreferredSegments(t *testing.T) {
 		mount(t, p, 3, "c", 1<<20)
 		for range 5 {
 			if got := names(p.Allocate(nil, Request{Size: 100, Replicas: 1, Preferred: []string{"b"}})); !slices.Equal(got, []string{"b"}) {
-				t.Fatalf("a preferred segment with room: placed on %v (check 20)", got)
+				t.Fatalf("a preferred segment b with room: placed on %v, want b (check 20)", got)
 			}
 		}
 		for full.Busy() < full.Capacity() {
@@ -105,7 +105,7 @@ func TestPreferredSegments(t *testing.T) {
 		}
 		got = names(p.Allocate(nil, Request{Size: 100, Replicas: 2, Preferred: []string{"c", "a"}}))
 		if !slices.Equal(got, []string{"c", "a"}) {
-			t.Fatalf("two preferred segments: placed on %v", got)
+			t.Fatalf("preferring c, then a, for two replicas: placed on %v, want c and a in this order", got)
 		}
 	})
 }
@@ -120,15 +120,15 @@ func TestFullSegmentsAreSkipped(t *testing.T) {
 		for range 50 {
 			got := p.Allocate(nil, Request{Size: 1000, Replicas: 1})
 			if len(got) != 1 || got[0].Segment != room {
-				t.Fatalf("placed on %v", names(got))
+				t.Fatalf("placed on %v, want the only segment with room", names(got))
 			}
 		}
 		p.Remove(room)
 		if got := p.Allocate(nil, Request{Size: 1000, Replicas: 1}); len(got) != 0 {
-			t.Fatal("a removed segment is still used (check 68)")
+			t.Fatalf("a segment was removed: placed on %v, want nothing placed on it (check 68)", names(got))
 		}
 		if n := p.view().Len(); n != 20 {
-			t.Fatalf("%d names left", n)
+			t.Fatalf("a segment was removed: got %d names left, want 20", n)
 		}
 	})
 }
@@ -151,7 +151,7 @@ func inPieces(t *testing.T, s *Segment) {
 	for i := range 4 {
 		r, ok := s.Allocate(1 << 10)
 		if !ok {
-			t.Fatalf("a segment of 4 KiB has no room for range %d of 1 KiB", i)
+			t.Fatalf("a segment of 4 KiB: got no room for range %d of 1 KiB, want room for 4", i)
 		}
 		if i%2 == 0 {
 			defer func() {
@@ -173,7 +173,7 @@ func TestManyNamesWithoutRoom(t *testing.T) {
 			size = MinSize
 		}
 		if s := mount(t, p, i+1, fmt.Sprint("a", i), size); size == 1024 && !fill(s) {
-			t.Fatal("a segment of 1 KiB cannot be filled")
+			t.Fatal("a segment of 1 KiB: got it not filled, want it full for this test")
 		}
 	}
 	mount(t, p, 10*maxProbes, "b", 1<<20)
@@ -198,14 +198,14 @@ func TestManySegmentsUnderOneName(t *testing.T) {
 	p := NewPool(Random, nil)
 	for i := range Number(2 * maxProbes) {
 		if s := mount(t, p, i+1, "full", 1024); !fill(s) {
-			t.Fatal("a segment of 1 KiB cannot be filled")
+			t.Fatal("a segment of 1 KiB: got it not filled, want it full for this test")
 		}
 	}
 	mount(t, p, 10*maxProbes, "empty", 1<<20)
 	for _, preferred := range [][]string{{"full"}, nil} {
 		for range 50 {
 			if got := p.Allocate(nil, Request{Size: 1024, Replicas: 1, Preferred: preferred}); len(got) != 1 || got[0].Segment.Name != "empty" {
-				t.Fatalf("preferred %q: placed on %v", preferred, names(got))
+				t.Fatalf("preferring %q: placed on %v, want the one that is empty", preferred, names(got))
 			}
 		}
 	}
@@ -233,7 +233,7 @@ func TestManyPreferredNames(t *testing.T) {
 		found += len(p.Allocate(nil, Request{Size: 1024, Replicas: 1, Preferred: full}))
 	}
 	if found != 50 {
-		t.Errorf("%d of 50 found room", found)
+		t.Errorf("preferring names that are full: got room for %d of 50, want all 50 on the names that are empty", found)
 	}
 }
 
@@ -251,7 +251,7 @@ func TestLastOfManyPreferredNames(t *testing.T) {
 	for range 50 {
 		got := p.Allocate(nil, Request{Size: 1024, Replicas: 1, Preferred: append(preferred, "wanted")})
 		if len(got) != 1 || got[0].Segment.Name != "wanted" {
-			t.Fatalf("placed on %v", names(got))
+			t.Fatalf("preferring many full names and then one with room: placed on %v, want that one", names(got))
 		}
 	}
 }
@@ -274,7 +274,7 @@ func TestFreeRatioFirstPrefersEmptySegments(t *testing.T) {
 	}
 	// Six samples of eight names find the empty one with 1-(7/8)^6 = 55 %.
 	if hits < 35 {
-		t.Errorf("the empty segment was chosen %d times of 100", hits)
+		t.Errorf("the empty segment was chosen %d times of 100, want 35 at least", hits)
 	}
 }
 
@@ -299,7 +299,7 @@ func TestSSDFreeRatioFirstPrefersEmptySSDs(t *testing.T) {
 		}
 	}
 	if hits < 35 { // as above
-		t.Errorf("the segment whose owner's SSD is empty was chosen %d times of 100", hits)
+		t.Errorf("the segment whose owner's SSD is empty was chosen %d times of 100, want 35 at least", hits)
 	}
 }
 
@@ -319,7 +319,7 @@ func TestSpecs(t *testing.T) {
 		s := good
 		change(&s)
 		if s.Validate() == nil {
-			t.Errorf("%s: accepted", name)
+			t.Errorf("%s: got a valid spec, want it refused", name)
 		}
 	}
 	for name, tc := range map[string]struct {
@@ -332,7 +332,7 @@ func TestSpecs(t *testing.T) {
 		"other machine": {Spec{Base: 1000, Size: 1000, Endpoint: "f"}, false},
 	} {
 		if got := good.SamePlace(tc.other); got != tc.want {
-			t.Errorf("%s: SamePlace = %v", name, got)
+			t.Errorf("%s: SamePlace = %v, want %v", name, got, tc.want)
 		}
 	}
 }
@@ -347,7 +347,7 @@ func BenchmarkPoolAllocate(b *testing.B) {
 	for b.Loop() {
 		got := p.Allocate(buf[:0], Request{Size: 32 << 10, Replicas: 1})
 		if len(got) != 1 {
-			b.Fatal("full")
+			b.Fatalf("got %d placed, want 1: the pool has room", len(got))
 		}
 		if err := got[0].Segment.Free(got[0].Range); err != nil {
 			b.Fatal(err)
@@ -383,7 +383,7 @@ func BenchmarkFullHost(b *testing.B) {
 			for b.Loop() {
 				got := p.Allocate(buf[:0], Request{Size: 32 << 10, Replicas: 1, Preferred: []string{"full"}})
 				if len(got) != 1 {
-					b.Fatal("full")
+					b.Fatalf("got %d placed, want 1 on the host that is free", len(got))
 				}
 				if err := got[0].Segment.Free(got[0].Range); err != nil {
 					b.Fatal(err)
@@ -403,7 +403,8 @@ func TestViewsDoNotChange(t *testing.T) {
 		g.Scan(func(name string, g group) bool {
 			for _, s := range g.segments {
 				if s.Name != name || seen[s] {
-					t.Fatalf("segment %d of %s is listed under %s, or twice", s.Number, s.Name, name)
+					t.Fatalf("got segment %d of %s under the name %s, or twice; want it once, under its own name",
+						s.Number, s.Name, name)
 				}
 				seen[s] = true
 			}
@@ -430,7 +431,7 @@ func TestViewsDoNotChange(t *testing.T) {
 			there[s] = true
 		}
 		if p.HasSegment(s) != there[s] {
-			t.Fatalf("segment %d is eligible: %t", s.Number, p.HasSegment(s))
+			t.Fatalf("segment %d is in the pool: got %t, want %t", s.Number, p.HasSegment(s), there[s])
 		}
 		if rng.IntN(3) == 0 {
 			views = append(views, kept{p.view(), maps.Clone(there)})

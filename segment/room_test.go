@@ -23,7 +23,7 @@ func TestRoomComesBack(t *testing.T) {
 			mount(t, p, 9, "b", 64)
 			taken, ok := s.Allocate(512)
 			if !ok || !takes(s, 512) {
-				t.Fatal("a segment of 1 KiB cannot be filled")
+				t.Fatal("a segment of 1 KiB: got it not filled, want it full for this test")
 			}
 			has := func(size uint64) bool {
 				got := p.Allocate(nil, Request{Size: size, Replicas: 1, Preferred: []string{"a"}})
@@ -31,11 +31,11 @@ func TestRoomComesBack(t *testing.T) {
 			}
 			for _, size := range []uint64{512, 256, 1024, 300} {
 				if has(size) {
-					t.Fatalf("a full host took %d bytes", size)
+					t.Fatalf("a full host: got %d bytes placed there, want none", size)
 				}
 			}
 			if back(t, p, s, taken); !has(512) {
-				t.Error("the host did not take 512 bytes when there was room")
+				t.Error("512 bytes, with room on the host again: got them not placed there, want them there")
 			}
 		})
 	}
@@ -52,7 +52,7 @@ func TestRoomThatComesMeanwhile(t *testing.T) {
 			s := mount(t, p, 1, "a", 1<<10)
 			taken, ok := s.Allocate(1 << 10)
 			if !ok {
-				t.Fatal("a segment of 1 KiB cannot be filled")
+				t.Fatal("a segment of 1 KiB: got it not filled, want it full for this test")
 			}
 			a := attempt{pool: p, groups: p.view(), req: Request{Size: 1 << 10}}
 			if mounted {
@@ -66,7 +66,7 @@ func TestRoomThatComesMeanwhile(t *testing.T) {
 			}
 			a.lacks(s.room.Load(), frees)
 			if _, ok := p.AllocateOn("a", 1<<10); !ok {
-				t.Error("the next allocation found no room")
+				t.Error("an allocation after memory came: got no room, want the memory found")
 			}
 		})
 	}
@@ -102,11 +102,11 @@ func TestRoomUnderConcurrency(t *testing.T) {
 		workers.Wait()
 		for range 9 {
 			if _, ok := p.AllocateOn("a", size); !ok {
-				t.Fatal("a segment that is free takes nothing")
+				t.Fatalf("all is free again: got no room for %d bytes, want 9 such ranges", size)
 			}
 		}
 		if _, ok := p.AllocateOn("a", size); ok {
-			t.Fatal("more was taken than there is")
+			t.Fatalf("all is taken: got a range of %d bytes, want none", size)
 		}
 	}
 }

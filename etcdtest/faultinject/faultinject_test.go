@@ -48,24 +48,25 @@ func TestEachOperationFailsOnce(t *testing.T) {
 				}
 			}
 			if failed := run.Fault() != ""; failed != (len(errs) == 1) {
-				t.Errorf("%v: %v", run, errs)
+				t.Errorf("%v: with the fault %q got the errors %v, want one error if there was a fault, and none if not",
+					run, run.Fault(), errs)
 			} else if failed && kind == faultinject.NoSpace {
 				if !errors.Is(errs[0], rpctypes.ErrNoSpace) {
-					t.Errorf("%v: %v", run, errs[0])
+					t.Errorf("%v: got %v, want etcd's ErrNoSpace", run, errs[0])
 				}
 			} else if failed && (status.Code(errs[0]) != codes.Aborted || !strings.Contains(errs[0].Error(), kind.String())) {
-				t.Errorf("%v: %v", run, errs[0])
+				t.Errorf("%v: got %v, want the code Aborted and the name of the fault", run, errs[0])
 			}
 			value, err := direct.Get(t.Context(), "k")
 			if err != nil {
 				t.Fatal(err)
 			}
 			if done := string(value.Kvs[0].Value) == "after"; done != (putErr == nil || kind != faultinject.QuestionLost) {
-				t.Errorf("%v: put %v, done %v", run, putErr, done)
+				t.Errorf("%v: the put got %v and is done: %v; want it done unless its question was lost", run, putErr, done)
 			}
 		}
 		if !slices.Equal(faults, want) {
-			t.Errorf("%v: %q", kind, faults)
+			t.Errorf("%v: got the faults %q, want %q", kind, faults, want)
 		}
 	}
 }

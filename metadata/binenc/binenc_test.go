@@ -73,17 +73,17 @@ func TestSharedStrings(t *testing.T) {
 		d.CodeSharedString(&got[i], 300)
 		var number uint64
 		if CodeUvarint(&d, &number); number != uint64(i)<<40 {
-			t.Errorf("the number behind string %d is %d", i, number)
+			t.Errorf("the number behind string %d: got %d, want %d", i, number, uint64(i)<<40)
 		}
 	}
 	clear(input)
 	if err := d.Close(); err != nil || !slices.Equal(got, words) {
-		t.Errorf("got %q, %v", got, err)
+		t.Errorf("the input was overwritten: got %q, %v, want the strings as they were encoded: %q", got, err, words)
 	}
 	for _, broken := range [][]byte{nil, {5, 'a'}, {2, 'a', 'b'}} {
 		d, word := Decoder(broken), "before"
 		if d.CodeSharedString(&word, 1); word != "" || d.Err() == nil {
-			t.Errorf("%v is read as %q: %v", broken, word, d.Err())
+			t.Errorf("decoding %v: got %q, %v, want no string, and an error", broken, word, d.Err())
 		}
 	}
 }

@@ -25,7 +25,7 @@ func TestTable(t *testing.T) {
 				is := func(r uint32) bool { return r == ref }
 				got := table.Find(hash(ref), is)
 				if (got == ref) != model[ref] || got != 0 && got != ref {
-					t.Fatalf("found %d for %d, which is there: %v", got, ref, model[ref])
+					t.Fatalf("looking up %d: got %d, want it found: %v", ref, got, model[ref])
 				}
 				table.Guess(hash(ref)) // returns anything
 				switch {
@@ -43,7 +43,7 @@ func TestTable(t *testing.T) {
 		table.Each(func(refs []uint32) bool { // those visited may be deleted
 			for _, ref := range refs {
 				if !remaining[ref] {
-					t.Fatalf("%d was visited twice, or is not there", ref)
+					t.Fatalf("the visit of an entry: got %d, want each that is there, once", ref)
 				}
 				delete(remaining, ref)
 				table.Delete(hash(ref), ref, hash)
@@ -51,11 +51,12 @@ func TestTable(t *testing.T) {
 			return true
 		})
 		if len(remaining) != 0 || table.Len() != 0 || len(table.groups) > 1 {
-			t.Fatalf("%d were not visited, %d are left in %d groups", len(remaining), table.Len(), len(table.groups))
+			t.Fatalf("got %d entries not visited, and %d left in %d groups, want none left, in one group",
+				len(remaining), table.Len(), len(table.groups))
 		}
 		for _, g := range table.groups {
 			if g != (group{}) {
-				t.Fatalf("an empty table has %+v", g)
+				t.Fatalf("an empty table: got the group %+v, want it empty", g)
 			}
 		}
 	})
@@ -72,21 +73,21 @@ func check(t *rapid.T, table *Table, model map[uint32]bool) {
 		t.Fatalf("%d entries: %v, want %v", table.Len(), all, want)
 	}
 	if n := len(table.groups); n > 1 && (table.Len() < n*minLoad || table.Len() > n*maxLoad) {
-		t.Fatalf("%d entries in %d groups", table.Len(), n)
+		t.Fatalf("got %d entries in %d groups, want %d to %d in each on average", table.Len(), n, minLoad, maxLoad)
 	}
 }
 
 // A group is a cache line, and lies in one.
 func TestGroupsAreCacheLines(t *testing.T) {
 	if size := unsafe.Sizeof(group{}); size != 64 {
-		t.Fatalf("a group has %d bytes", size)
+		t.Fatalf("a group has %d bytes, want 64, a cache line", size)
 	}
 	hash := func(ref uint32) uint64 { return uint64(ref) * 0x9E3779B97F4A7C15 }
 	table := new(Table)
 	for ref := uint32(1); ref < 20_000; ref++ {
 		table.Insert(hash(ref), ref, hash)
 		if at := uintptr(unsafe.Pointer(&table.groups[0])); at%64 != 0 {
-			t.Fatalf("%d groups lie at %#x", len(table.groups), at)
+			t.Fatalf("%d groups lie at %#x, want a multiple of 64", len(table.groups), at)
 		}
 	}
 }
@@ -100,7 +101,7 @@ func TestGrowth(t *testing.T) {
 		table.Insert(hash(ref), ref, func(ref uint32) uint64 { hashed++; return hash(ref) })
 	}
 	if hashed > 2*n || len(table.groups) > doubled {
-		t.Errorf("%d entries in %d groups, %d were hashed anew", n, len(table.groups), hashed)
+		t.Errorf("%d entries: got %d groups and %d hashed anew, want %d and %d at most", n, len(table.groups), hashed, doubled, 2*n)
 	}
 }
 
@@ -110,7 +111,7 @@ func TestGuess(t *testing.T) {
 	const n = 9_999
 	table, right := new(Table), 0
 	if table.Guess(1) != 0 {
-		t.Error("a guess in an empty table")
+		t.Errorf("a guess in an empty table: got %d, want 0", table.Guess(1))
 	}
 	for ref := range uint32(n) {
 		table.Insert(hash(ref+1), ref+1, hash)
@@ -121,7 +122,7 @@ func TestGuess(t *testing.T) {
 		}
 	}
 	if right < n*8/10 {
-		t.Errorf("%d of %d guesses are right", right, n)
+		t.Errorf("got %d of %d guesses right, want 8 of 10", right, n)
 	}
 }
 

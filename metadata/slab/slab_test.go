@@ -13,14 +13,14 @@ func TestClasses(t *testing.T) {
 	for size := 1; size <= MaxBlock; size++ {
 		class := classOf(size)
 		if class < 0 || class >= classes {
-			t.Fatalf("%d bytes: class %d of %d", size, class, classes)
+			t.Fatalf("%d bytes: got class %d, want 0 to %d", size, class, classes-1)
 		}
 		holds := sizeOf(class)
 		if holds < size || holds%unit != 0 || holds > size+max(unit-1, size/8) {
-			t.Fatalf("%d bytes: class %d of %d bytes", size, class, holds)
+			t.Fatalf("%d bytes: got class %d of %d bytes, want room, and at most an eighth or a unit more", size, class, holds)
 		}
 		if class > 0 && sizeOf(class-1) >= size {
-			t.Fatalf("%d bytes: class %d, though that before has %d bytes", size, class, sizeOf(class-1))
+			t.Fatalf("%d bytes: got class %d, want the one before it, of %d bytes", size, class, sizeOf(class-1))
 		}
 	}
 }
@@ -55,7 +55,8 @@ func TestBlocksAreTheirOwners(t *testing.T) {
 				fill++
 				b := block{s.Alloc(size), size, fill}
 				if b.ref == 0 || b.ref >= MaxRef || uintptr(s.At(b.ref))%unit != 0 {
-					t.Fatalf("ref %d at %p", b.ref, s.At(b.ref))
+					t.Fatalf("got the block %d at %p, want a reference that is not 0, below %d, and aligned to %d",
+						b.ref, s.At(b.ref), uint64(MaxRef), unit)
 				}
 				for i := range b.bytes(s) {
 					b.bytes(s)[i] = fill
@@ -71,7 +72,7 @@ func TestBlocksAreTheirOwners(t *testing.T) {
 			s.Free(b.ref)
 		}
 		if got := s.Stats(); got.Blocks != 0 || got.Bytes != 0 || got.Held > (keptChunks+1)*chunkSize {
-			t.Fatalf("all are free: %+v", got)
+			t.Fatalf("all blocks are free: got %+v, want no blocks, and at most %d bytes held", got, (keptChunks+1)*chunkSize)
 		}
 		runtime.KeepAlive(s)
 	})
@@ -97,17 +98,17 @@ func TestFreedBlocks(t *testing.T) {
 	}
 	s.Free(refs[0])
 	if got := *(*uint64)(unsafe.Add(s.At(refs[0]), 64)); got != poison {
-		t.Errorf("a freed block has %#x", got)
+		t.Errorf("a freed block: got %#x in it, want it overwritten with %#x", got, uint64(poison))
 	}
 	if r := s.Alloc(121); r != refs[0] {
-		t.Errorf("block %d instead of the freed one, %d", r, refs[0])
+		t.Errorf("after a block was freed: got block %d, want the freed one, %d", r, refs[0])
 	}
 	held := s.Stats().Held
 	for _, r := range refs {
 		s.Free(r)
 	}
 	if now := s.Stats().Held; held < 64*chunkSize || now > keptChunks*chunkSize {
-		t.Errorf("%d bytes are held of %d", now, held)
+		t.Errorf("all blocks are free: got %d bytes held, of %d before, want %d at most", now, held, keptChunks*chunkSize)
 	}
 	gone := 0
 	for _, r := range refs {
@@ -116,13 +117,13 @@ func TestFreedBlocks(t *testing.T) {
 		}
 	}
 	if givesBack && gone == 0 {
-		t.Error("no memory went back")
+		t.Error("all blocks are free: got all their memory kept, want some given back")
 	}
 	for range refs {
 		s.Alloc(64)
 	}
 	if now := s.Stats().Held; now > held {
-		t.Errorf("blocks half as large take %d bytes in place of %d", now, held)
+		t.Errorf("as many blocks of half the size: got %d bytes held, want %d at most", now, held)
 	}
 	runtime.KeepAlive(s)
 }
@@ -136,7 +137,8 @@ func TestFull(t *testing.T) {
 	}
 	free, limit := s.Room()
 	if r := s.Alloc(8); r != 0 || free != 0 || limit != 4*MaxBlock || slices.Contains(refs, 0) {
-		t.Errorf("blocks %v and %d, with %d bytes free of %d", refs, r, free, limit)
+		t.Errorf("a full slab: got the blocks %v and then %d, with %d bytes free of %d; want three, then none, and 0 of %d",
+			refs, r, free, limit, 4*MaxBlock)
 	}
 	s.Free(refs[1])
 	if free, _ := s.Room(); free != MaxBlock {
@@ -144,11 +146,11 @@ func TestFull(t *testing.T) {
 	}
 	for range MaxBlock / 8 {
 		if s.Alloc(8) == 0 {
-			t.Fatal("no room in a free chunk")
+			t.Fatal("a chunk is free: got no room for a block of 8 bytes, want room")
 		}
 	}
 	if r := s.Alloc(8); r != 0 {
-		t.Errorf("block %d of a full slab", r)
+		t.Errorf("a full slab: got block %d, want none", r)
 	}
 	runtime.KeepAlive(s)
 }

@@ -95,9 +95,10 @@ func (p *primary) loadWithFault(t *testing.T, run *faultinject.Run, old bool) {
 		got, _ := f.State()
 		switch {
 		case got == nil && (old || f.Complete()):
-			t.Errorf("%v: there is no state; there was one: %v, complete: %v", run, old, f.Complete())
+			t.Errorf("%v: the follower has no state, want one: it had an old one: %v, it is complete: %v", run, old, f.Complete())
 		case got == store && old && store.Position() != before:
-			t.Errorf("%v: the old state has changed from %+v to %+v", run, before, store.Position())
+			t.Errorf("%v: the old state moved: got %+v, want it unchanged at %+v until the new one is complete",
+				run, store.Position(), before)
 		}
 	}
 	run.Arm()
@@ -131,12 +132,12 @@ func (p *primary) reached(t *testing.T, run *faultinject.Run, f *follower.Follow
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if err := f.WaitApplied(ctx, want.Seq); err != nil {
-		t.Fatalf("%v: the follower does not come to %d: %+v", run, want.Seq, f.Status())
+		t.Fatalf("%v: after 10s got the follower's status %+v, want it at %d", run, f.Status(), want.Seq)
 	}
 	// One that has loaded a later state does not know the digest of this one; the
 	// head's is then compared at the next commit.
 	if got, ok := f.Digest(want.Seq); ok && got != want.Digest {
-		t.Errorf("%v: at %d the digest is %v, the primary's %v", run, want.Seq, got, want.Digest)
+		t.Errorf("S: %v: at %d got the digest %v, want the primary's, %v", run, want.Seq, got, want.Digest)
 	}
 }
 
@@ -203,7 +204,7 @@ func (p *primary) write(t *testing.T, w *journal.Writer) {
 		p.quiet.Store(true)
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Errorf("the writer ended with %v", err)
+			t.Errorf("the writer ended with %v, want context.Canceled", err)
 		}
 	})
 	t.Cleanup(p.halt)
@@ -292,7 +293,7 @@ func (p *primary) copied(t *testing.T) (*metadata.Store, journal.Cursor) {
 	}
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("the follower ended with %v", err)
+		t.Errorf("the follower ended with %v, want context.Canceled", err)
 	}
 	return f.State()
 }

@@ -71,7 +71,8 @@ func TestALostJournalIsKept(t *testing.T) {
 			waitFor(t, "the loss", f, func(s follower.Status) bool { return s.Loss.Err != nil })
 			s := f.Status()
 			if !strings.Contains(s.Loss.Err.Error(), tc.want) || s.Loss.Err.Newer != (name == "newer") {
-				t.Errorf("%q does not say %q", s.Loss.Err, tc.want)
+				t.Errorf("got the loss %q, by a newer format: %v; want %q in it, and %v",
+					s.Loss.Err, s.Loss.Err.Newer, tc.want, name == "newer")
 			}
 			if store, _ := f.State(); !s.Complete || store.Position() != last {
 				t.Errorf("at %+v, complete %v: want the state kept at %+v", store.Position(), s.Complete, last)
@@ -127,7 +128,7 @@ func TestALossStandsWhileItCannotBeTold(t *testing.T) {
 	fails.Store(0)
 	waitFor(t, "reads that fail", f, func(s follower.Status) bool {
 		if s.Loss.Err == nil {
-			t.Fatal("the loss is over, although etcd holds a foreign journal")
+			t.Fatal("the follower says that the loss is over, want it to stand: etcd holds a foreign journal")
 		}
 		return fails.Load() > 3
 	})
@@ -219,7 +220,7 @@ func keepStateBesideARolledBackJournal(t *testing.T, seen bool, on metadata.Seq)
 			t.Errorf("D: kept the state at %d, want %d", at, last)
 		}
 	case <-time.After(10 * time.Second):
-		t.Error("D: the state is about to be replaced and was not kept")
+		t.Error("D: a state that is about to be replaced was not kept within 10s, want it kept before")
 	}
 }
 
@@ -284,7 +285,7 @@ func TestAFollowerKnowsOfTheLossBeforeIt(t *testing.T) {
 			t.Errorf("D: kept the state at %d, want %d", at, last)
 		}
 	case <-time.After(10 * time.Second):
-		t.Error("D: the state is about to be replaced and was not kept")
+		t.Error("D: a state that is about to be replaced was not kept within 10s, want it kept before")
 	}
 }
 

@@ -43,7 +43,7 @@ func follow(t *testing.T, c follower.Config, store *metadata.Store, at journal.C
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Errorf("the follower ended with %v", err)
+			t.Errorf("the follower ended with %v, want context.Canceled", err)
 		}
 	})
 	return f
@@ -58,7 +58,7 @@ func waitFor(t *testing.T, what string, f *follower.Follower, cond func(follower
 	for !cond(f.Status()) {
 		select {
 		case <-deadline:
-			t.Fatalf("waiting for %s: %+v", what, f.Status())
+			t.Fatalf("waiting for %s: after 20s got %+v, want that status", what, f.Status())
 		case <-tick.C:
 		}
 	}

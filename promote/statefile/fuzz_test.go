@@ -41,7 +41,7 @@ func FuzzFile(f *testing.F) {
 			return
 		}
 		if at := s.Store.Position(); at.Seq != s.At.Head.Seq {
-			t.Fatalf("a state at %d that says %d", at.Seq, s.At.Head.Seq)
+			t.Fatalf("a file was read: got a state at %d, want it at %d as its header says", at.Seq, s.At.Head.Seq)
 		}
 	})
 }

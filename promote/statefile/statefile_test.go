@@ -325,7 +325,7 @@ func TestDamagedFile(t *testing.T) {
 			t.Errorf("%s: loaded %+v, passed over %v; want the older file, and the damaged one passed over", what, s, skipped)
 		}
 		if info, err := statefile.Inspect(name); err == nil {
-			t.Errorf("%s: looking into the damaged file found it whole: %+v", what, info)
+			t.Errorf("%s: looking into the damaged file: got %+v and no error, want one", what, info)
 		}
 	}
 }
@@ -390,7 +390,7 @@ func TestSavingLeavesSpace(t *testing.T) {
 	}
 	d.Spare = 1
 	if _, err := d.Save(t.Context(), p.source()); err != nil {
-		t.Errorf("with space: %v", err)
+		t.Errorf("saving, with space on the disk: got %v, want no error", err)
 	}
 }
 
@@ -405,7 +405,7 @@ func TestOneProcessPerDirectory(t *testing.T) {
 		t.Errorf("the file of an earlier process: got %v, want that it is gone", err)
 	}
 	if other, err := statefile.Open(path); err == nil {
-		t.Error("a second process has it as well")
+		t.Error("a second process opened the directory, want it refused while the first has it")
 		_ = other.Close()
 	}
 	instance := d.Instance()
@@ -414,7 +414,7 @@ func TestOneProcessPerDirectory(t *testing.T) {
 		t.Errorf("instance %q, then %q; want one of 32 letters, and the same again", instance, again.Instance())
 	}
 	if elsewhere := open(t, t.TempDir()); elsewhere.Instance() == instance {
-		t.Error("two directories have one instance id")
+		t.Errorf("two directories: got the instance id %q for both, want one for each", instance)
 	}
 }
 
