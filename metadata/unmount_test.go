@@ -45,7 +45,7 @@ func TestLeasesWhileAnUnmountLooks(t *testing.T) {
 	for key, want := range map[string]bool{"before": true, "meanwhile": true, "twice": true, "never": false} {
 		o, err := c.primary.Inspect(metadata.DefaultTenant, key)
 		if err != nil {
-			t.Fatalf("%s: %v", key, err)
+			t.Fatalf("%s: got error %v, want none", key, err)
 		}
 		if got := claimed(o, claims); got != want {
 			t.Errorf("L: the lease of %q until %d is claimed: %v, want %v; claims: %+v", key, o.LeaseEnds, got, want, claims)

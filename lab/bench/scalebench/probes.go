@@ -22,9 +22,9 @@ type probe struct {
 	every time.Duration
 	do    func(c caller.Caller, n int) error // the n-th call
 
-	addresses []string
-	at        int // address that is used
-	caller    caller.Caller
+	of     *probes
+	at     int // address that is used
+	caller caller.Caller
 }
 
 const (
@@ -43,8 +43,9 @@ type probes struct {
 	clock  clock.Clock
 	list   []*probe
 
-	mu    sync.Mutex // guards the rest
-	times map[string]*hdrhistogram.Histogram
+	mu        sync.Mutex // guards the rest
+	times     map[string]*hdrhistogram.Histogram
+	addresses []string // of the nodes
 }
 
 // startProbes starts one probe each of single reads, batches of reads, and puts. Together
@@ -73,12 +74,29 @@ func (w *world) startProbes(ctx context.Context) {
 	}
 	w.probes = p
 	p.reset()
+	w.findNodes()
 	for _, one := range p.list {
-		for _, n := range w.Nodes {
-			one.addresses = append(one.addresses, n.RPC)
-		}
+		one.of = p
 		p.ended.Go(func() { p.run(ctx, one) })
 	}
+}
+
+// findNodes tells the probes where the nodes listen. A node that was started again listens at
+// another address.
+func (w *world) findNodes() {
+	w.probes.mu.Lock()
+	defer w.probes.mu.Unlock()
+	w.probes.addresses = nil
+	for _, n := range w.Nodes {
+		w.probes.addresses = append(w.probes.addresses, n.RPC)
+	}
+}
+
+// address returns the i-th address; there are as many as nodes.
+func (p *probes) address(i int) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.addresses[i%len(p.addresses)]
 }
 
 func (p *probes) close() {
@@ -108,6 +126,30 @@ func (p *probes) counts(ctx context.Context) (all []Calls, err error) {
 		}
 		if err := clock.Sleep(ctx, again); err != nil {
 			return nil, err
+		}
+	}
+}
+
+// answered waits until each probe has got another answer, from the primary that there is now.
+func (p *probes) answered(ctx context.Context) error {
+	sum := func() (n []int64) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, one := range p.list {
+			n = append(n, p.times[one.name].TotalCount())
+		}
+		return n
+	}
+	for before := sum(); ; {
+		now, more := sum(), true
+		for i := range now {
+			more = more && now[i] > before[i]
+		}
+		if more {
+			return nil
+		}
+		if err := clock.Sleep(ctx, again); err != nil {
+			return fmt.Errorf("callers have had no answer since the takeover: %w", err)
 		}
 	}
 }
@@ -147,7 +189,7 @@ func (p *probes) run(ctx context.Context, one *probe) {
 func (o *probe) until(ctx context.Context, n int) bool {
 	for o.call(ctx, n) != nil {
 		o.close()
-		o.at = (o.at + 1) % len(o.addresses)
+		o.at++
 		if clock.Sleep(ctx, again) != nil {
 			return false
 		}
@@ -160,7 +202,7 @@ func (o *probe) call(ctx context.Context, n int) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, probeTimeout, fmt.Errorf("no answer within %v", probeTimeout))
 	defer cancel()
 	if o.caller == nil {
-		if o.caller, err = caller.Dial(ctx, caller.Mooncake, o.addresses[o.at]); err != nil {
+		if o.caller, err = caller.Dial(ctx, caller.Mooncake, o.of.address(o.at)); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package scalebench
 
 import (
+	"context"
 	"os"
 	"testing"
 	"time"
@@ -22,7 +23,9 @@ func TestMain(m *testing.M) {
 func TestAllTasks(t *testing.T) {
 	for _, ha := range []bool{false, true} {
 		o := Options{HA: ha, Objects: 20_000, Least: minLeast, lease: 3 * time.Second}
-		r, err := Run(t.Context(), o)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // callers that find no primary would call for ever
+		r, err := Run(ctx, o)
+		cancel()
 		if err != nil {
 			t.Fatalf("all tasks with HA %v: got error %v, want none", ha, err)
 		}

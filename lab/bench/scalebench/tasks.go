@@ -156,6 +156,7 @@ func (w *world) snapshot(ctx context.Context, _ *Task) (int64, error) {
 	if err := w.StartNode(ctx, standby, promote.Standby); err != nil {
 		return 0, err
 	}
+	w.findNodes()
 	return int64(s.GetObjects()), standby.UntilPromotable(ctx)
 }
 
@@ -197,6 +198,9 @@ func (w *world) takenOver(ctx context.Context, t *Task, term uint64) (int64, err
 	w.primary = n
 	s, err := w.state(ctx)
 	if err != nil {
+		return 0, err
+	}
+	if err := w.probes.answered(ctx); err != nil {
 		return 0, err
 	}
 	return int64(s.GetObjects()), t.addPhases(ctx, n)
