@@ -247,7 +247,9 @@ func (tx *Tx) Unmount(number segment.Number) error {
 
 // dropShare takes away all that lies on a segment or an SSD.
 func (s *Store) dropShare(p *segmentState) {
+	s.encoding.Lock()
 	p.MarkGone()
+	s.encoding.Unlock()
 	s.digest -= p.share
 	p.share = 0
 	s.sweepLeft, s.sweepFrom = ShardCount, reftable.Place{}

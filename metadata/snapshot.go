@@ -9,8 +9,8 @@ import (
 )
 
 // A snapshot is a stream of parts: the segments, then each shard, then all the rest. Each
-// part is copied under the store's apply lock, with its sequence; those that may be long are
-// encoded without it. Sequences grow from part to part, as commits go on meanwhile. Only
+// part stands at a sequence. Shards are encoded under their own lock, and other parts that may
+// be long are copied under the store's apply lock and encoded without it. Sequences grow from part to part, as commits go on meanwhile. Only
 // journaled state is copied: followers have no use for what the primary holds beyond it.
 
 // SnapshotParts is how many parts a snapshot has.
@@ -128,17 +128,25 @@ func codeLocalDisk(c *binenc.Coder, rules Rules, number *segment.Number, client 
 	}
 }
 
+// encodeShard encodes a shard. Commits that change none of its objects go on meanwhile, but
+// unmounts wait: what lies on their segments would be gone in the middle of the shard.
 func (s *Store) encodeShard(c *binenc.Coder, part int) Position {
-	s.applyMu.Lock()
-	defer s.applyMu.Unlock()
-	s.encodeHead(c, part)
 	sh := &s.shards[part-1]
+	s.applyMu.Lock()
+	s.encodeHead(c, part)
+	at, swept := s.position(), s.sweepLeft == 0
+	s.encoding.RLock()
+	defer s.encoding.RUnlock()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	n := 0
-	for o := range sh.all {
-		if o.exists() {
-			n++
+	s.applyMu.Unlock()
+	n := sh.byKey.Len()
+	if !swept {
+		n = 0
+		for o := range sh.all {
+			if o.exists() {
+				n++
+			}
 		}
 	}
 	c.CodeCount(&n, 0)
@@ -150,7 +158,7 @@ func (s *Store) encodeShard(c *binenc.Coder, part int) Position {
 			o.encodeReplicas(c)
 		}
 	}
-	return s.position()
+	return at
 }
 
 // code codes an object without its replicas.

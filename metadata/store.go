@@ -80,6 +80,7 @@ type Store struct {
 	tasks         tasks
 	drainJobs     []*Drain // the oldest first
 	cutoffs       CutoffCounts
+	encoding      sync.RWMutex   // held while a shard is encoded, and while a segment goes
 	unmountings   uint64         // that were prepared
 	sweepAt       int            // shard that Sweep looks at next
 	sweepFrom     reftable.Place // where in it

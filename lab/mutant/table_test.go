@@ -19,6 +19,7 @@ func testControls() []testControl {
 		{"internal/service", "^TestPutsAtOnceKeepToTheQuota$", "quota-holds"},
 		{"lab/judge", "^TestPlentyOfMemory$", "quota-admits"},
 		{"metadata", "^TestModelSnapshotUnderWrites$", "snapshot-overlap"},
+		{"metadata", "^TestSnapshotWhileCommitsAreApplied$", "encoded-unmounts"},
 		{"journal", "^TestAgainstTheFirstHistory$", "history-adopt"},
 		{"promote", "^TestFullEtcdKeepsWhatNoNodeHasSaved$", "cover-first"},
 		{"promote", "^TestEmptyBesideAFileThatIsNotCompared$", "may-hold"},
