@@ -19,9 +19,11 @@ import (
 
 func newTable(g *mooncake.Generation) *table {
 	t := &table{name: g.Name, tenants: g.Fields.Tenants, functions: make(map[uint32]*function)}
-	one(t, g.ExistKey, existKey)
+	one(t, g.ExistKey, func(c call, a *args) (bool, error) { return c.master.ExistKey(c, c.tenant, a.Key) })
 	each(t, g.BatchExistKey, batchExistKey)
-	one(t, g.GetReplicaList, getReplicaList)
+	one(t, g.GetReplicaList, func(c call, a *args) (metadata.ReplicaList, error) {
+		return c.master.GetReplicaList(c, c.tenant, a.Key)
+	})
 	each(t, g.BatchGetReplicaList, batchGetReplicaList)
 	one(t, g.GetReplicaListByRegex, getReplicaListByRegex)
 	one(t, g.PutStart, putStart(false))
@@ -36,21 +38,21 @@ func newTable(g *mooncake.Generation) *table {
 	each(t, g.BatchUpsertEnd, eachDone(ofAll(update(batchPutEnd))))
 	one(t, g.UpsertRevoke, update(putRevoke))
 	each(t, g.BatchUpsertRevoke, eachDone(ofAll(update(batchPutRevoke))))
-	one(t, g.Remove, done(remove))
+	one(t, g.Remove, done(func(c call, a *args) error { return c.master.Remove(c, c.removal(a.Force), a.Key) }))
 	one(t, g.RemoveByRegex, removeByRegex)
 	handle(t, g.RemoveAll, removeAll)
-	each(t, g.BatchRemove, eachDone(batchRemove))
+	each(t, g.BatchRemove, eachDone(func(c call, a *args) ([]error, error) { return c.master.BatchRemove(c, c.removal(a.Force), a.Keys) }))
 	steps(t, g.BatchReplicaClear, batchReplicaClear)
 	one(t, g.BatchQueryIP, batchQueryIP)
 	one(t, g.MountSegment, done(mountSegment))
 	steps(t, g.ReMountSegment, done(reMountSegment))
 	one(t, g.UnmountSegment, done(unmountSegment))
 	one(t, g.Ping, ping)
-	one(t, g.ServiceReady, serviceReady)
-	one(t, g.GetFsdir, getFsdir)
+	one(t, g.ServiceReady, func(c call, _ *args) (string, error) { return c.front.Version, c.master.Fence(c) })
+	one(t, g.GetFsdir, func(c call, _ *args) (string, error) { return c.master.Fsdir(), c.master.Fence(c) })
 	one(t, g.GetStorageConfig, getStorageConfig)
-	one(t, g.MountLocalDisk, done(mountLocalDisk))
-	one(t, g.UnmountLocalDisk, done(unmountLocalDisk))
+	one(t, g.MountLocalDisk, done(func(c call, a *args) error { return c.master.MountLocalDisk(c.counted(), a.Client, a.Offloading) }))
+	one(t, g.UnmountLocalDisk, done(func(c call, a *args) error { return c.master.UnmountLocalDisk(c.counted(), a.Client) }))
 	steps(t, g.OffloadObjectHeartbeat, offloadObjectHeartbeat) // its flag, and then its tasks
 	steps(t, g.NotifyOffloadSuccess, done(notifyOffloadSuccess))
 	one(t, g.ReportSsdCapacity, done(reportSsdCapacity))
@@ -65,14 +67,14 @@ func newTable(g *mooncake.Generation) *table {
 	one(t, g.DynamicCopyEnd, done(planned(copyEnd)))
 	one(t, g.DynamicCopyRevoke, done(planned(copyRevoke)))
 	one(t, g.MoveStart, moveStart)
-	one(t, g.MoveEnd, done(moveEnd))
-	one(t, g.MoveRevoke, done(moveRevoke))
+	one(t, g.MoveEnd, done(func(c call, a *args) error { return c.master.MoveEnd(c, c.transferOf(a)) }))
+	one(t, g.MoveRevoke, done(func(c call, a *args) error { return c.master.MoveRevoke(c, c.transferOf(a)) }))
 	one(t, g.CreateCopyTask, createCopyTask)
 	one(t, g.CreateMoveTask, createMoveTask)
 	one(t, g.QueryTask, queryTask)
 	one(t, g.FetchTasks, fetchTasks)
 	one(t, g.MarkTaskToComplete, done(markTaskToComplete))
-	one(t, g.PollRemoveAll, pollRemoveAll)
+	one(t, g.PollRemoveAll, func(c call, a *args) (bool, error) { return c.master.PollRemoveAll(c.counted(), a.Client) })
 	one(t, g.EvictDiskReplica, done(evictDiskReplica))
 	each(t, g.BatchEvictDiskReplica, eachDone(batchEvictDiskReplica))
 	one(t, g.GracefulUnmount, done(gracefulUnmount))
@@ -122,17 +124,11 @@ const maxFound = 100_000
 // maxFoundBytes bounds the keys and replicas of that answer.
 const maxFoundBytes = 128 << 20
 
-func existKey(c call, a *args) (bool, error) { return c.master.ExistKey(c, c.tenant, a.Key) }
-
 func batchExistKey(c call, a *args) ([]bool, []error, error) {
 	if len(a.Keys) > quickKeys && nowait.Asked(c) {
 		return nil, nil, nowait.Err
 	}
 	return c.master.BatchExistKey(c, c.tenant, a.Keys)
-}
-
-func getReplicaList(c call, a *args) (metadata.ReplicaList, error) {
-	return c.master.GetReplicaList(c, c.tenant, a.Key)
 }
 
 // quickKeys is how many keys an event loop looks up in one call.
@@ -188,12 +184,6 @@ func (c call) massRemoval(force bool) service.RemoveRequest {
 	r := c.removal(force)
 	r.From = "mooncake " + c.conn.RemoteAddr().String()
 	return r
-}
-
-func remove(c call, a *args) error { return c.master.Remove(c, c.removal(a.Force), a.Key) }
-
-func batchRemove(c call, a *args) ([]error, error) {
-	return c.master.BatchRemove(c, c.removal(a.Force), a.Keys)
 }
 
 // removeByRegex removes in steps too, but after the first of them no error says
@@ -339,10 +329,6 @@ func ping(c call, a *args) (mooncake.PingResult, error) {
 	}
 	return r, err
 }
-
-func serviceReady(c call, _ *args) (string, error) { return c.front.Version, c.master.Fence(c) }
-
-func getFsdir(c call, _ *args) (string, error) { return c.master.Fsdir(), c.master.Fence(c) }
 
 // getStorageConfig says how clients keep the files of DISK replicas.
 func getStorageConfig(c call, _ *args) (mooncake.StorageConfig, error) {

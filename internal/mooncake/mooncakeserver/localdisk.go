@@ -9,12 +9,6 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-func mountLocalDisk(c call, a *args) error {
-	return c.master.MountLocalDisk(c.counted(), a.Client, a.Offloading)
-}
-
-func unmountLocalDisk(c call, a *args) error { return c.master.UnmountLocalDisk(c.counted(), a.Client) }
-
 func offloadObjectHeartbeat(c call, a *args) ([]mooncake.OffloadTask, error) {
 	tasks, err := c.master.OffloadHeartbeat(c.counted(), a.Client, a.Offloading)
 	return offloadTasks(tasks), err
@@ -70,10 +64,6 @@ func promotionStart(c call, a *args) (mooncake.Located, error) {
 
 func promotionEnd(complete bool) func(call, *args) error {
 	return func(c call, a *args) error { return c.master.PromotionEnd(c, c.tenant, a.Key, a.Client, complete) }
-}
-
-func pollRemoveAll(c call, a *args) (bool, error) {
-	return c.master.PollRemoveAll(c.counted(), a.Client)
 }
 
 func evictDiskReplica(c call, a *args) error {

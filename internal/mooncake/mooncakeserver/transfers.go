@@ -36,8 +36,6 @@ func moveStart(c call, a *args) (plan mooncake.MovePlan, err error) {
 
 func copyEnd(c call, a *args) error    { return c.master.CopyEnd(c, c.transferOf(a)) }
 func copyRevoke(c call, a *args) error { return c.master.CopyRevoke(c, c.transferOf(a)) }
-func moveEnd(c call, a *args) error    { return c.master.MoveEnd(c, c.transferOf(a)) }
-func moveRevoke(c call, a *args) error { return c.master.MoveRevoke(c, c.transferOf(a)) }
 
 // Dynamic copies are planned as tasks of CreateCopyTask, whose clients call CopyStart
 // and CopyEnd, so there is never a lease that these calls could name. They answer as
