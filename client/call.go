@@ -202,7 +202,6 @@ func unresolved(op operation, f *failure, ended error) error {
 	}
 }
 
-// gaveUp returns the error of a call that has got no answer.
 func (c *Client) gaveUp(op operation, open bool, attempts int, last *failure, cause error) error {
 	e := &errs.Error{Kind: errs.Unavailable, Op: op.name, Err: cause, Detail: "nothing was changed"}
 	if open {

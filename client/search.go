@@ -60,7 +60,6 @@ func (c *candidate) closeLocked() {
 	}
 }
 
-// run makes the searches, until the context ends.
 func (f *finder) run(ctx context.Context) {
 	watch := time.NewTicker(quietFor / 5)
 	defer watch.Stop()

@@ -231,7 +231,6 @@ func (a *Allocator) link(index int32) {
 	a.usedTop |= 1 << (class / 32)
 }
 
-// unlink takes a region out of the list of its class.
 func (a *Allocator) unlink(index int32) {
 	g := a.regions[index]
 	class := classDown(g.Length)

@@ -142,7 +142,6 @@ type agreement struct {
 	since  time.Duration // by the clock
 }
 
-// count returns how many settings differ.
 func (a *agreement) count() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -126,7 +126,6 @@ func (b *connectionBudget) admitAs(identity string, from net.Addr) (leave func()
 	return func() { b.identities.GiveBack(identity, 1) }, true
 }
 
-// listener returns a listener whose connections are counted.
 func (b *connectionBudget) listener(l net.Listener) net.Listener { return &countedListener{l, b} }
 
 // bound has a server of HTTP bound the connections of each identity, where callers have roles.

@@ -70,7 +70,6 @@ func (s *etcdSays) add(st *clientv3.StatusResponse, took time.Duration) {
 // distinct sorts, and leaves out what is there twice.
 func distinct(list []string) []string { return slices.Compact(slices.Sorted(slices.Values(list))) }
 
-// endpointWarnings says which endpoints do not answer, while others do.
 func (u *etcdUse) endpointWarnings() (list []string) {
 	for _, endpoint := range u.silent.away() {
 		list = append(list, fmt.Sprintf("etcd does not answer at %s; start that member again: without more than half of its members etcd answers nobody", endpoint))

@@ -169,10 +169,8 @@ func itself[T segment.Number | metadata.TaskID | string](v T) T { return v }
 
 func texts(all []string) []string { return list(all, itself) }
 
-// number returns a number of 64 bits.
 func number[T ~uint64](n T) string { return strconv.FormatUint(uint64(n), 10) }
 
-// at returns a cluster time.
 func at(t metadata.Time) string { return strconv.FormatInt(int64(t), 10) }
 
 // id returns an id, or nil for 0, which is none.

@@ -77,7 +77,6 @@ func (a *App) Serve(ctx context.Context, t *promote.Term) error {
 	return g.Wait()
 }
 
-// logRemoval says who has removed many objects.
 func (a *App) logRemoval(r service.RemoveRequest, what, pattern string, result deleteevents.Result, err error) {
 	const longest = 256
 	line := a.log.Info().Err(err).Str("call", what).Str("from", r.From).Str("tenant", r.Tenant).Bool("force", r.Force).

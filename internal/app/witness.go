@@ -28,7 +28,6 @@ type witness struct {
 	compactor *journal.Compactor // for the space of its own member alone
 }
 
-// runWitness runs this node as a witness until the context ends.
 func (a *App) runWitness(ctx context.Context, etcd *etcdConn) error {
 	w := a.newWitness(etcd)
 	if err := a.writeReadyFile(etcd); err != nil {

@@ -373,7 +373,6 @@ func (c Config) Etcd() certs.Files {
 	return own
 }
 
-// encrypted reports whether an endpoint is https.
 func (h HA) encrypted() bool {
 	return slices.ContainsFunc(h.EtcdEndpoints, func(e string) bool { return strings.HasPrefix(e, "https://") })
 }

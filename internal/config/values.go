@@ -110,7 +110,6 @@ func port(p *int) value {
 	return bind(p, "port", "a port from 0 to 65535; 0 takes a free one", checked(strconv.Atoi, within(0, 65535)), strconv.Itoa)
 }
 
-// count is how many of something there are.
 func count(p *int, low, high int) value {
 	allowed := fmt.Sprintf("a whole number from %d to %d", low, high)
 	return bind(p, "count", allowed, checked(strconv.Atoi, within(low, high)), strconv.Itoa)
@@ -127,7 +126,6 @@ func positiveRatio(p *float64) value {
 	return bind(p, "ratio", "a number above 0 and at most 1", checked(parseFloat, positive), formatFloat)
 }
 
-// rate is a number a second.
 func rate(p *float64) value {
 	positive := within(math.SmallestNonzeroFloat64, 1e6)
 	return bind(p, "rate", "a number above 0 and at most 1000000", checked(parseFloat, positive), formatFloat)
@@ -274,7 +272,6 @@ func joins(p *[]string) value {
 	return list(p, fmt.Sprintf("host or host:port of gRPC of each node, separated by ','; the port is %d if there is none", pb.DefaultPort), ",", parse, plain)
 }
 
-// generationListens is a list of generation=host:port.
 func generationListens(p *[]GenerationListen) value {
 	parse := func(s string) (GenerationListen, bool) {
 		name, address, _ := strings.Cut(s, "=")
@@ -285,7 +282,6 @@ func generationListens(p *[]GenerationListen) value {
 	return list(p, allowed, ",", parse, format)
 }
 
-// prefixes is a list of networks and addresses.
 func prefixes(p *[]netip.Prefix) value {
 	parse := func(s string) (netip.Prefix, bool) {
 		if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
@@ -297,7 +293,6 @@ func prefixes(p *[]netip.Prefix) value {
 	return list(p, "addresses and networks such as 10.0.0.0/8, separated by ','", ",", parse, netip.Prefix.String)
 }
 
-// hosts is a list of names.
 func hosts(p *[]string) value {
 	parse := func(s string) (string, bool) { return strings.ToLower(s), isHost(s) }
 	return list(p, "host names without ports, separated by ','", ",", parse, plain)

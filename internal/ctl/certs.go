@@ -87,7 +87,6 @@ func (f *Flags) token() (string, error) {
 	return f.held.token, nil
 }
 
-// etcdFiles are those for etcd at endpoints.
 func (f *Flags) etcdFiles(endpoints []string) certs.Files {
 	if !f.etcdTLS.Given() && slices.ContainsFunc(endpoints, func(e string) bool { return strings.HasPrefix(e, "https://") }) {
 		return f.tls

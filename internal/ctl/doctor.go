@@ -92,7 +92,6 @@ func (d *diagnosis) add(check, verdict, help, format string, args ...any) {
 	d.Findings = append(d.Findings, finding{check, verdict, fmt.Sprintf(format, args...), help})
 }
 
-// skip reports that something was not checked, and why.
 func (d *diagnosis) skip(check, why string, args ...any) {
 	d.add(check, skips, "", "not checked: "+why, args...)
 }

@@ -99,7 +99,6 @@ func (d *diagnosis) etcdByNodes(all nodes, keep limits) {
 	d.skip("keepalives", "%s, and they alone know when the primary's session ends", silent)
 }
 
-// statuses asks all members for their status, at the same time.
 func statuses(ctx context.Context, c *clientv3.Client, endpoints []string) ([]*clientv3.StatusResponse, []error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -132,7 +131,6 @@ func (d *diagnosis) checkEtcdVersions(versions []string) {
 	d.checkEtcdVersion(versions[0])
 }
 
-// checkEtcdVersion warns of an etcd that is older than those that nodes are tested with.
 func (d *diagnosis) checkEtcdVersion(version string) {
 	var major, minor int
 	if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); n == 2 && (major < 3 || major == 3 && minor < 5) {
@@ -191,7 +189,6 @@ func (d *diagnosis) checkAlarms(ctx context.Context, c *clientv3.Client) {
 	d.judgeAlarms(alarms.Alarms)
 }
 
-// judgeAlarms reports each alarm that is raised, or that there is none.
 func (d *diagnosis) judgeAlarms(raised []*etcdpb.AlarmMember) {
 	var said []string
 	for _, a := range raised {

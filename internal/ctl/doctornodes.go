@@ -71,7 +71,6 @@ func (d *diagnosis) checkNodes(all nodes) {
 	}
 }
 
-// checkSilence reports a node without a status.
 func (d *diagnosis) checkSilence(n *node) {
 	if n.status != nil {
 		return
@@ -108,7 +107,6 @@ func (ns nodes) tryAdvertised(ctx context.Context, clusterID string) {
 	wg.Wait()
 }
 
-// checkAdvertised reports a node that is not reached at the address that it advertises.
 func (d *diagnosis) checkAdvertised(n *node) {
 	if n.away == nil {
 		return

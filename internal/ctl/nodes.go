@@ -65,7 +65,6 @@ type caller struct {
 	token   string      // empty for none
 }
 
-// caller returns the caller that the flags describe.
 func (f *Flags) caller() (c *caller, err error) {
 	c = new(caller)
 	if c.secrecy, err = f.secrecy(); err != nil {
@@ -75,7 +74,6 @@ func (f *Flags) caller() (c *caller, err error) {
 	return c, err
 }
 
-// options returns the options of gRPC connections.
 func (c *caller) options() []grpc.DialOption {
 	list := []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -161,7 +159,6 @@ func (f *Flags) Widen(ctx context.Context) error {
 	return nil
 }
 
-// registered returns the nodes that are registered in etcd.
 func (f *Flags) registered(ctx context.Context) (list nodes, err error) {
 	if len(f.etcd) == 0 {
 		return nil, nil

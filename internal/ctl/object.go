@@ -56,7 +56,6 @@ func replicas(list []client.Replica) []replicaResult {
 	return results
 }
 
-// place says for people where a replica is.
 func (r *replicaResult) place() string {
 	switch r.Kind {
 	case "memory":

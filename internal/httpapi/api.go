@@ -179,7 +179,6 @@ type statusError struct {
 
 func (e statusError) Unwrap() error { return e.error }
 
-// statusOf returns the status for a kind of errors.
 func (a API) statusOf(kind errs.Kind, r *http.Request, err error) int {
 	switch kind {
 	case errs.NotLeader, errs.Unavailable, errs.Unresolved:

@@ -135,7 +135,6 @@ func (s Node) obstacle() string {
 
 func (a API) node(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, a.status()) }
 
-// status returns the status of this node, with whether it serves.
 func (a API) status() Node {
 	s := a.Node()
 	s.Serving = a.Gate.Serves()

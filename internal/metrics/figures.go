@@ -158,7 +158,6 @@ func (s *scrape) takeovers(to sink) {
 		s.status.Loads[journal.ReasonDigest])
 }
 
-// saving shows how the node's state files are saved.
 func (s *scrape) saving(to sink) {
 	saving := s.status.Saving
 	counter(to, "understudy_state_saves_total", "State files that this node wrote.", saving.Saves)

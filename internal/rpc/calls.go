@@ -46,7 +46,6 @@ func (s *Server) finishStream(srv any, stream grpc.ServerStream, info *grpc.Stre
 	return s.finish(stream.Context(), info.FullMethod, 0, started, err)
 }
 
-// finish returns the error that the caller gets.
 func (s *Server) finish(ctx context.Context, method string, request uint64, started time.Duration, err error) error {
 	if err != nil {
 		err = s.statusOf(method, request, err)

@@ -300,7 +300,6 @@ func (c *countedConn) sent(f http2.FrameHeader) {
 	}
 }
 
-// finish ends what is counted for a call.
 func (c *countedConn) finish(stream uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

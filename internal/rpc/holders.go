@@ -31,7 +31,6 @@ func newHolders(b *share.Budget) *holders {
 	return &holders{Budget: b, of: make(map[string]*holdersOfHost)}
 }
 
-// sizeOf is 0 for nothing.
 func sizeOf(bytes int64) int { return bits.Len64(uint64(bytes)) }
 
 // move notes that a connection has another size.

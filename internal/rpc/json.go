@@ -61,7 +61,6 @@ func (s *Server) JSON() http.Handler {
 	return mux
 }
 
-// harmless reports whether a method has no side effects.
 func harmless(m protoreflect.MethodDescriptor) bool {
 	options, ok := m.Options().(*descriptorpb.MethodOptions)
 	return ok && options.GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS
@@ -98,7 +97,6 @@ func writeJSON(w http.ResponseWriter, code int, m protobuf.Message) {
 	_, _ = w.Write(b)
 }
 
-// begin begins an answer.
 func begin(w http.ResponseWriter, code int, contentType string) {
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Cache-Control", "no-store")

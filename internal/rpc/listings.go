@@ -20,7 +20,6 @@ const maxClients = 10_000
 // infoBytes is the most that a client or a segment takes in an answer, without its names.
 const infoBytes = 256
 
-// answerBytes is how many bytes an answer may have.
 func (f *front) answerBytes() int { return max(f.Limits.MessageBytes, minSendBytes) }
 
 // fit returns as many clients, with as many names of segments, as an answer takes.

@@ -16,7 +16,6 @@ import (
 // A front is what all services share.
 type front struct{ *Config }
 
-// header begins an answer of a term.
 func (f *front) header(term metadata.Term) *pb.ResponseHeader {
 	return &pb.ResponseHeader{Term: uint64(term), ClusterId: f.ClusterID, NodeId: f.NodeID}
 }
@@ -117,7 +116,6 @@ func newLists[T any](of []T, replicasOf func(*T) []metadata.Descriptor) *lists {
 	}
 }
 
-// one returns the list of a single object.
 func one(id metadata.ObjectID, size uint64, checksum *uint64, replicas []metadata.Descriptor) *pb.ReplicaList {
 	build := newLists([][]metadata.Descriptor{replicas}, func(r *[]metadata.Descriptor) []metadata.Descriptor { return *r })
 	return build.add(id, size, checksum, replicas)

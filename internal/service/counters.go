@@ -122,7 +122,6 @@ func NewCounters() *Counters {
 // Of returns the counters of one call.
 func (c *Counters) Of(op Op) *OpCounters { return c.ops[op] }
 
-// calls returns how many calls were counted so far.
 func (c *Counters) calls() (n int64) {
 	for _, o := range c.ops {
 		n += o.Requests.Load()

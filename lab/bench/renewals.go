@@ -393,7 +393,6 @@ func newRig(ctx context.Context, client *clientv3.Client, name string, objects i
 	return r, nil
 }
 
-// fill puts the objects.
 func (r *rig) fill(ctx context.Context) error {
 	mount, err := r.primary.PrepareMount(segment.Spec{ID: segment.ID{1}, Name: "a", Base: 1 << 40, Size: 1 << 40, Endpoint: "a:1"})
 	if err != nil {

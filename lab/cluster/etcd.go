@@ -53,7 +53,6 @@ type etcdOptions struct {
 	members            map[string]string
 }
 
-// run serves until the context ends.
 func (o etcdOptions) run(ctx context.Context) error {
 	server, err := etcdmember.Start(ctx, etcdserver.Settings{
 		DataDir: o.dir, ClientAddr: o.listen, QuotaBytes: etcdQuota, Logger: zerolog.New(os.Stderr).Level(zerolog.WarnLevel),

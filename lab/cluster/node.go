@@ -96,7 +96,6 @@ func (n *Node) LoseBusiest() {
 	}
 }
 
-// close ends what is left of it.
 func (n *Node) close() {
 	if n.Process != nil {
 		_ = n.Conn.Close()

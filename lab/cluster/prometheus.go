@@ -61,7 +61,6 @@ func (c *Cluster) scrapeConfig(alerts string) map[string]any {
 	return config
 }
 
-// ready reports whether it serves.
 func (p *Prometheus) ready(ctx context.Context) bool {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.URL+"/-/ready", strings.NewReader(""))
 	if err != nil {

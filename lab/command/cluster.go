@@ -87,7 +87,6 @@ func (g *globals) clusterCommand() *cobra.Command {
 	return cmd
 }
 
-// cluster runs a cluster until the context ends, which is no error.
 func (g *globals) cluster(ctx context.Context, cmd *cobra.Command, o localOptions) error {
 	if o.dir != "" {
 		if err := os.MkdirAll(o.dir, 0o755); err != nil {

@@ -247,7 +247,6 @@ func caught(ctx context.Context, cmd *cobra.Command, controls []drill.Control, o
 	return list, ok
 }
 
-// violations formats the counts of violations, by letter.
 func violations(count map[string]int) string {
 	var list []string
 	for _, letter := range slices.Sorted(maps.Keys(count)) {

@@ -91,7 +91,6 @@ type attacker struct {
 	faults bytes.Buffer
 }
 
-// attack starts an attack that lasts at most so long.
 func (e *Env) attack(ctx context.Context, address, what string, lasts time.Duration) *attacker {
 	a := &attacker{Cmd: exec.CommandContext(ctx, must(os.Executable()), attackCommand, what, address, lasts.String(), e.Access.Generation)}
 	a.Env, a.Stderr = append(os.Environ(), cluster.Parented+"=1"), &a.faults
@@ -112,7 +111,6 @@ func (a *attacker) report(to any) {
 	}
 }
 
-// end ends the attack.
 func (a *attacker) end() {
 	_ = a.parent.Close()
 	_ = a.Wait()

@@ -54,7 +54,6 @@ func bulkKeys(group, from, to int) (keys []string) {
 // groupPattern matches the keys of a group.
 func groupPattern(group int) string { return fmt.Sprintf("^bulk/%03d/", group) }
 
-// fill puts n objects in each of some groups, so that all are there.
 func (b *bulk) fill(ctx context.Context, groups, n int, size uint64, how client.PutConfig) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(bulkWriters)
@@ -89,7 +88,6 @@ func (b *bulk) putAll(ctx context.Context, keys []string, size uint64, how clien
 	return nil
 }
 
-// tryPut puts some keys and returns the error of each.
 func (b *bulk) tryPut(ctx context.Context, keys []string, size uint64, how client.PutConfig) ([]error, error) {
 	items := make([]client.PutItem, len(keys))
 	for i, k := range keys {
@@ -126,7 +124,6 @@ func (b *bulk) tryPut(ctx context.Context, keys []string, size uint64, how clien
 	return failed, nil
 }
 
-// there reports which keys exist.
 func (b *bulk) there(ctx context.Context, keys []string) ([]bool, error) {
 	exist := make([]bool, 0, len(keys))
 	for from := 0; from < len(keys); from += bulkBatch {

@@ -59,7 +59,6 @@ const clusterID = "drill"
 // never do what the drill waits for.
 const brokenPatience = 15 * time.Second
 
-// episode plays one episode.
 func (e *Env) episode(ctx context.Context, ep episode, body func(ctx context.Context)) {
 	do(e.play(ctx, ep, body))
 }
@@ -280,7 +279,6 @@ func (e *Env) outage(since time.Duration, raised bool) time.Duration {
 	return took
 }
 
-// kill is a failover by SIGKILL.
 func (e *Env) kill(ctx context.Context, primary *cluster.Node, term uint64) (*cluster.Node, uint64) {
 	return e.failover(ctx, primary, term, "SIGKILL of", func() error { primary.Kill(); return nil })
 }

@@ -230,7 +230,6 @@ func (e *Env) repeatable(answers []answer) {
 	e.result.check("errors can be repeated", refused > 0, "%d of %d calls to one node alone were refused", refused, len(answers))
 }
 
-// noFinalErrors checks that no call of a client ended in a final error.
 func (e *Env) noFinalErrors() {
 	n := len(e.finals)
 	e.result.check("errors can be repeated", n == 0, "%d calls of clients ended in an error that is final: %q", n, e.finals[:min(n, 5)])
@@ -334,7 +333,6 @@ func (e *Env) bounded() {
 	}
 }
 
-// took records the peak memory of a node, in bytes.
 func (r *Result) took(node string, most int64) {
 	r.violate("B", 0)
 	r.Counts["peak_memory_bytes"] = max(r.Counts["peak_memory_bytes"], most)

@@ -69,7 +69,6 @@ func (e *Env) boundOutages(bound, without time.Duration) {
 // would wait for the end of its session.
 func (e *Env) boundTakeovers() { e.boundOutages(e.failoverOutage(), e.SessionTTL+time.Second) }
 
-// killPrimary kills the primary again and again.
 func killPrimary(ctx context.Context, e *Env) {
 	defer e.boundTakeovers()
 	e.rounds(ctx, episode{work: &work{}}, e.killAndRestart)
@@ -102,7 +101,6 @@ func handOver(ctx context.Context, e *Env) {
 	})
 }
 
-// handover orders a handover.
 func handover(ctx context.Context, p pair) error {
 	_, err := p.primary.Admin.Handover(ctx, &pb.HandoverRequest{Term: p.term})
 	return err
@@ -225,7 +223,6 @@ func (e *Env) loseJournalConnection(ctx context.Context) {
 	}
 }
 
-// part plays partings, one a round.
 func (e *Env) part(ctx context.Context, all []parting) {
 	e.rounds(ctx, episode{work: &work{}}, func(ctx context.Context) {
 		p := e.working(ctx)

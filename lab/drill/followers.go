@@ -58,7 +58,6 @@ func stopStandby(ctx context.Context, e *Env) {
 	e.fallBehind(ctx, stopped(true), stopped(false))
 }
 
-// cutStandby cuts the watch of a standby.
 func cutStandby(ctx context.Context, e *Env) {
 	e.fallBehind(ctx, cutWatch(true), cutWatch(false))
 }

@@ -84,7 +84,6 @@ func (e *Env) connectionsEnd(ctx context.Context, n *cluster.Node, before int, w
 	do(ctx.Err())
 }
 
-// descriptors returns how many file descriptors a node has open.
 func descriptors(n *cluster.Node) int {
 	return must(must(procfs.NewProc(n.PID)).FileDescriptorsLen())
 }

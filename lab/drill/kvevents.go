@@ -26,7 +26,6 @@ type keyFollower struct {
 	events  int
 }
 
-// follow follows until the context ends.
 func (f *keyFollower) follow(ctx context.Context, c *client.Client) error {
 	for update, err := range c.KeyEvents(ctx, client.KeyPosition{}) {
 		if err != nil {
@@ -56,7 +55,6 @@ func (f *keyFollower) take(u client.KeyEvents) {
 	}
 }
 
-// knows reports whether the follower knows exactly these keys.
 func (f *keyFollower) knows(keys []string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -86,7 +86,6 @@ func startLoad(ctx context.Context, c *cluster.Cluster, w work, seed uint64) (*l
 	return &load{l}, nil
 }
 
-// answers waits until the clients have got n more answers.
 func (l *load) answers(ctx context.Context, n int64) {
 	served := func() int64 {
 		c := l.Counts()
@@ -158,7 +157,6 @@ type verdict struct {
 	finals  []string      // calls that ended in a final error
 }
 
-// judge ends the work and judges it.
 func (l *load) judge(ctx context.Context, c *cluster.Cluster) (verdict, error) {
 	ctx, cancel := context.WithTimeout(ctx, judgeTimeout)
 	defer cancel()
@@ -202,7 +200,6 @@ func (e *Env) compare(ctx context.Context) {
 	e.lostStates()
 }
 
-// found adds the violations that the judge has found.
 func (e *Env) found(v judge.Verdict) {
 	for letter, n := range v.Violations {
 		e.result.violate(letter, n)

@@ -146,7 +146,6 @@ func (e *Env) serving(ctx context.Context, after uint64) *pb.StatusResponse {
 	return nil
 }
 
-// logged reports whether a node has logged a text.
 func (e *Env) logged(text string) bool {
 	return slices.ContainsFunc(e.cluster.Nodes, func(n *cluster.Node) bool {
 		b, _ := os.ReadFile(n.Log)

@@ -39,7 +39,6 @@ func (o *owner) mountAnew(ctx context.Context) {
 	do(o.MountSegment(ctx, o.segment))
 }
 
-// tasks puts objects and takes the tasks to copy them.
 func (o *owner) tasks(ctx context.Context, b *bulk, keys []string) (tasks []client.OffloadTask) {
 	do(b.putAll(ctx, keys, offloadSize, client.PutConfig{}))
 	until(ctx, time.Minute, "the owner has the tasks to copy what was put", func(ctx context.Context) (bool, error) {
@@ -50,7 +49,6 @@ func (o *owner) tasks(ctx context.Context, b *bulk, keys []string) (tasks []clie
 	return tasks
 }
 
-// report reports copies.
 func (o *owner) report(ctx context.Context, tasks []client.OffloadTask) {
 	var done []client.OffloadedObject
 	for _, t := range tasks {

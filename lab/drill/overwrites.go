@@ -28,7 +28,6 @@ type overwrite struct {
 	untouched, dies bool
 }
 
-// value reads a key, and its lease.
 func (e *Env) value(ctx context.Context, key string) (string, clientv3.LeaseID) {
 	kvs := must(e.cluster.Client.Get(ctx, key)).Kvs
 	if len(kvs) == 0 {
@@ -83,7 +82,6 @@ func overwrites(oldHead, oldLeader string) []overwrite {
 	}
 }
 
-// overwriteKeys writes over the head and the leader, one after the other.
 func overwriteKeys(ctx context.Context, e *Env) {
 	ep := episode{nodes: 3, work: &work{}}
 	ep.Args = []string{"--eviction_ratio=0"}

@@ -56,7 +56,6 @@ func silentOwner(ctx context.Context, e *Env) {
 	})
 }
 
-// segments returns the names of the segments that a primary has mounted.
 func (e *Env) segments(ctx context.Context) (map[string]bool, error) {
 	p, _ := e.primary(ctx, 0)
 	resp, err := p.Admin.ListSegments(ctx, &pb.ListSegmentsRequest{})

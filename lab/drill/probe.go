@@ -156,7 +156,6 @@ func (p *prober) refusals(kind errs.Kind, from time.Duration) (n int) {
 	return n
 }
 
-// end stops the calls and returns all answers.
 func (p *prober) end() []answer {
 	p.stop()
 	p.running.Wait()

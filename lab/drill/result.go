@@ -124,7 +124,6 @@ func (r *Result) check(name string, ok bool, format string, args ...any) {
 	r.Checks = append(r.Checks, c)
 }
 
-// finish comes to the verdicts.
 func (r *Result) finish(d Drill, err error) {
 	r.Outage = outagesOf(r.outages)
 	r.OK = err == nil
@@ -164,7 +163,6 @@ func (r *Result) broken() bool {
 	return false
 }
 
-// failing reports whether a promise was broken or a check failed.
 func (r *Result) failing() bool {
 	return r.broken() || slices.ContainsFunc(r.Checks, func(c Check) bool { return !c.OK })
 }

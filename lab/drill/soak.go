@@ -69,7 +69,6 @@ func (e *Env) anyFault(ctx context.Context) {
 	e.load.answers(ctx, answersPerWait/2)
 }
 
-// faults returns all faults of a soak.
 func faults() []fault {
 	return []fault{
 		{"SIGKILL of the primary", func(ctx context.Context, e *Env, p pair) {

@@ -52,7 +52,6 @@ func (d *disksOf) lose(endpoint string) {
 	delete(d.by, endpoint)
 }
 
-// read returns a file, nil if there is none.
 func (d *disksOf) read(endpoint, label string) []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -14,7 +14,6 @@ import (
 	"github.com/understudy-store/understudy/errs"
 )
 
-// add records a call.
 func (l *Load) add(r Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

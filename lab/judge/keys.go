@@ -71,7 +71,6 @@ func (k *keyring) open(slot int, old *key) bool {
 	return true
 }
 
-// pick returns a key in use.
 func (k *keyring) pick(rng *rand.Rand) *key {
 	n := len(k.slots)
 	if rng.IntN(hotCalls) == 0 {

@@ -99,7 +99,6 @@ func Start(ctx context.Context, c Config) (*Load, error) {
 	return l, nil
 }
 
-// open makes the clients and mounts the memory.
 func (l *Load) open() error {
 	for endpoint, h := range l.hosts {
 		if err := l.lend(l.ctx, endpoint, h.Segment, 0); err != nil {

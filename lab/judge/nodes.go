@@ -208,7 +208,6 @@ type inspected struct {
 	ranges []*pb.Range
 }
 
-// run collects some ranges of a segment.
 func (i *inspection) run(m *pb.DumpRangesResponse) {
 	s := i.byID[m.GetSegment().GetId()]
 	if s == nil {
@@ -234,7 +233,6 @@ func (i *inspection) judge() {
 	}
 }
 
-// look checks the ranges of a segment.
 func (i *inspection) look(s *inspected) {
 	slices.SortFunc(s.ranges, func(a, b *pb.Range) int { return cmp.Compare(a.GetOffset(), b.GetOffset()) })
 	var last *pb.Range

@@ -75,7 +75,6 @@ func (r *Record) answered() bool {
 	return r.Outcome == OK || r.Outcome == Failed && r.Kind != errs.Unavailable && r.Kind != errs.NotLeader && r.Kind != errs.Unresolved
 }
 
-// probe reports whether a probe made the call.
 func (r *Record) probe() bool { return r.Client < 0 }
 
 // settle fills in the outcome that follows from an error, nil for success.

@@ -216,7 +216,6 @@ func (w *worker) checkOwn(p *put) {
 	}
 }
 
-// get reads an object.
 func (w *worker) get(k *key) error {
 	var o client.Object
 	var ends time.Duration // the lease

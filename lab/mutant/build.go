@@ -81,7 +81,6 @@ func (b *Builder) build(ctx context.Context, names []string, command ...string) 
 	return exe, nil
 }
 
-// run runs the go command for a mutant.
 func (b *Builder) run(ctx context.Context, name string, args []string) error {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = b.root

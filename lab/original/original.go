@@ -126,7 +126,6 @@ func (s *search) Close() error {
 	return nil
 }
 
-// run pings until the context ends.
 func (s *search) run(ctx context.Context) {
 	tries, failed := 0, failedPings
 	for {

@@ -66,7 +66,6 @@ func (j *judge) violation(count *int, text string) {
 	}
 }
 
-// put notes an acknowledged put.
 func (j *judge) put(key string, id client.ObjectID) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -104,7 +103,6 @@ func (j *judge) removedBefore(id client.ObjectID, when time.Duration) bool {
 	return ok && at < when
 }
 
-// expected returns the newest puts.
 func (j *judge) expected() []acknowledged {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -177,7 +177,6 @@ func (p *Player) Run(ctx context.Context) error {
 	return err
 }
 
-// work takes and plays requests, one after the other.
 func (p *Player) work(ctx context.Context, number int) error {
 	w := &worker{
 		Player: p, client: p.clientOf(number), rng: rand.New(rand.NewPCG(p.Seed, uint64(number))),
@@ -209,7 +208,6 @@ type worker struct {
 	block, scratch []byte
 }
 
-// pace waits until a request is due.
 func (w *worker) pace(ctx context.Context, r trace.Request) error {
 	if w.Speed <= 0 {
 		return nil
@@ -252,7 +250,6 @@ func (w *worker) keys(r trace.Request) []string {
 	})
 }
 
-// read reads the blocks that exist and returns the keys of the others.
 func (w *worker) read(ctx context.Context, keys []string) (hits int, misses []string, err error) {
 	there, err := w.client.BatchExistKey(ctx, keys)
 	if err != nil {
@@ -355,7 +352,6 @@ func (w *worker) putAll(ctx context.Context, keys []string) error {
 	return nil
 }
 
-// put puts blocks and returns the keys of those that found no room.
 func (w *worker) put(ctx context.Context, keys []string) (left []string, err error) {
 	items := make([]client.PutItem, len(keys))
 	for i, key := range keys {

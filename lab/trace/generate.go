@@ -66,7 +66,6 @@ type conversation struct {
 	blocks []BlockID // of the last request, which shares them: never written
 }
 
-// arrivals returns n ascending times, the first of them 0.
 func (g *generator) arrivals(n int) []time.Duration {
 	ticks := make([]int64, n)
 	for i := range ticks {

@@ -159,7 +159,6 @@ func innermost(l net.Listener) *net.UnixListener {
 // url is where etcd listens.
 func (f *front) url() url.URL { return url.URL{Scheme: "unix", Host: f.socket} }
 
-// serve carries connections until the front is closed.
 func (f *front) serve() {
 	for {
 		c, err := f.listener.Accept()

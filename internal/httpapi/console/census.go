@@ -125,7 +125,6 @@ func prefixOf(key string) string {
 	return "(no prefix)"
 }
 
-// counted returns the newest census.
 func (c *console) counted(ctx context.Context, store *metadata.Store) (figures, error) {
 	return c.census.get(ctx, c.Now, func(ctx context.Context) (figures, error) { return c.take(ctx, store) })
 }

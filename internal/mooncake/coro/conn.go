@@ -296,7 +296,6 @@ func (c *Conn) peek() request {
 	return q
 }
 
-// read reads a request that has begun.
 func (c *Conn) read() (q request, body string, err error) {
 	h, err := c.in.Peek(requestHeader)
 	if err != nil {

@@ -130,7 +130,6 @@ func appendBody(r *bufio.Reader, b []byte, n uint32) ([]byte, error) {
 	return b, nil
 }
 
-// skip reads over n bytes.
 func skip(r *bufio.Reader, n uint32) error {
 	if n == 0 {
 		return nil

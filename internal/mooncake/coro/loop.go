@@ -138,7 +138,6 @@ func (l *loop) run() {
 	}
 }
 
-// interrupt ends all connections.
 func (l *loop) interrupt() {
 	l.mu.Lock()
 	sockets := slices.Collect(maps.Values(l.sockets))

@@ -123,12 +123,10 @@ func (a address) String() string  { return string(a) }
 
 var _ net.Addr = address("")
 
-// needsGRPC is the error of what Mooncake's protocol does not have.
 func needsGRPC(what string) error {
 	return errs.New(errs.NotSupported, path.Base(what), "Mooncake's protocol does not have this; it needs gRPC")
 }
 
-// lacksField is the error of a setting for which the messages have no field.
 func (c *caller) lacksField(setting string) error {
 	return errs.New(errs.NotSupported, "", "the messages of Mooncake's generation %s have no field for %s: leave it out, or use gRPC or a newer generation",
 		c.generation.Name, setting)
@@ -154,7 +152,6 @@ func kindOf(number int32) errs.Kind {
 	return kind
 }
 
-// do makes one call of Mooncake's.
 func do[R any](a *attempt, call mooncake.Call[R], result *R) error {
 	if call.Name == "" {
 		return errs.New(errs.NotSupported, "", "Mooncake's clients of generation %s do not have this call", a.generation.Name)

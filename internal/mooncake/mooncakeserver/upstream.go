@@ -99,7 +99,6 @@ func (u *upstream) answered(t turn) {
 	}
 }
 
-// why returns the last failure of the primary, nil if there is none.
 func (u *upstream) why() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()

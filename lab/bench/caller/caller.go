@@ -66,7 +66,6 @@ func Dial(ctx context.Context, p Protocol, address string) (Caller, error) {
 
 var errAbsent = errors.New("a key that was put is not there")
 
-// present returns nil if the key exists.
 func present(exists bool) error {
 	if exists {
 		return nil
@@ -74,7 +73,6 @@ func present(exists bool) error {
 	return errAbsent
 }
 
-// answered checks that there is an answer for each key.
 func answered(have, want int) error {
 	if have == want {
 		return nil

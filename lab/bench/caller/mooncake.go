@@ -39,7 +39,6 @@ func newMooncake(ctx context.Context, address string) (Caller, error) {
 
 func (c *mooncakeCaller) Prefer(segments []string) { c.args.Config.Preferred = segments }
 
-// do makes a call whose answer is one result.
 func do[T any](c *mooncakeCaller, call mooncake.Call[mooncake.Result[T]], key string, r *mooncake.Result[T]) error {
 	c.args.Key, c.args.Item.Key = key, key
 	if _, err := mooncakeclient.Do(c.ctx, c.Conn, call, &c.args, r); err != nil {

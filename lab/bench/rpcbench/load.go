@@ -66,7 +66,6 @@ func (s shape) String() string {
 	return text
 }
 
-// shapes returns all shapes to measure.
 func (o *Options) shapes() (all []shape) {
 	for _, connections := range o.Connections {
 		for _, batch := range o.Batches {
@@ -335,7 +334,6 @@ func (w *worker) begin(c call) {
 	}
 }
 
-// play makes calls until it is over, or none are left.
 func (w *worker) play(now clock.Clock, c call, over func() bool) error {
 	for at := now(); !over(); {
 		keys := c.keys(w)
@@ -361,7 +359,6 @@ func (w *worker) play(now clock.Clock, c call, over func() bool) error {
 	return nil
 }
 
-// stored returns objects of the pool.
 func (w *worker) stored() []string {
 	var from int
 	if w.zipf == nil {
@@ -378,7 +375,6 @@ func (w *worker) fresh() []string {
 	return w.names(w.put-uint64(w.batch), w.put)
 }
 
-// leftover returns keys that were put and not removed.
 func (w *worker) leftover() []string {
 	from := w.removed
 	w.removed = min(from+uint64(w.batch), w.put)

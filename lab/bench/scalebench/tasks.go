@@ -81,7 +81,6 @@ func (w *world) measure(ctx context.Context, t task) (m Task, err error) {
 	return m, err
 }
 
-// idle does nothing.
 func (w *world) idle(ctx context.Context, _ *Task) (int64, error) {
 	return 0, clock.Sleep(ctx, w.Least)
 }
@@ -176,7 +175,6 @@ func (w *world) handover(ctx context.Context, t *Task) (int64, error) {
 	return w.takenOver(ctx, t, s.GetHeader().GetTerm())
 }
 
-// kill kills the primary.
 func (w *world) kill(ctx context.Context, t *Task) (int64, error) {
 	if err := w.Settled(ctx); err != nil {
 		return 0, err

@@ -198,7 +198,6 @@ func (w *world) settle(ctx context.Context) error {
 	return nil
 }
 
-// until waits until the primary's state is as wanted.
 func (w *world) until(ctx context.Context, what string, wanted func(*pb.StateStatus) bool) error {
 	_, err := w.primary.Until(ctx, what, func(s *pb.StatusResponse) bool { return wanted(s.GetState()) })
 	return err
