@@ -41,7 +41,6 @@ func ask[R any, P interface {
 	return resp, sent, nil
 }
 
-// send makes a call once, at a leader.
 func (c *Client) send(ctx context.Context, l *leader, op operation, req proto.Message, resp reply) *failure {
 	f := c.view.attempt(ctx, l.conn, op, req, resp)
 	if f == nil || f.from.NodeID != "" {

@@ -116,7 +116,6 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// secret reports whether nodes are called over TLS.
 func (c *Config) secret() bool { return c.TLS != nil || c.TLSFiles.given() }
 
 // checkAccess reports what does not fit together of the fields that say who this client is.

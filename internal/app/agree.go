@@ -117,7 +117,6 @@ func takeoverChanges(n promote.NodeInfo, s promote.Status, nodes []promote.NodeI
 	return changes
 }
 
-// shortened cuts a long value.
 func shortened(value string) string {
 	if len(value) <= maxValue {
 		return value
@@ -125,7 +124,6 @@ func shortened(value string) string {
 	return strings.ToValidUTF8(value[:maxValue], "") + "…"
 }
 
-// settingWarnings says which settings a takeover by this node would change.
 func settingWarnings(s promote.Status, nodes []promote.NodeInfo) []string {
 	differ, _ := disagreements(s, nodes)
 	if differ == nil {

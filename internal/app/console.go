@@ -59,7 +59,6 @@ func (a *App) reading() console.Reading {
 	return read
 }
 
-// console returns what answers below /console/.
 func (a *App) console() http.Handler {
 	return console.Handler(console.Sources{
 		Node: a.node, Brief: a.httpNode, Cluster: a.cfg.HA.ClusterID, Version: a.version, Now: clock.Wall,

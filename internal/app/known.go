@@ -28,7 +28,6 @@ type knownNodes struct {
 	hosts atomic.Pointer[map[string][]string]
 }
 
-// has reports whether a node of an id is registered at a host.
 func (r *knownNodes) has(id, host string) bool {
 	hosts := r.hosts.Load()
 	return hosts != nil && slices.Contains((*hosts)[id], host)

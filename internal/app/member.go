@@ -263,7 +263,6 @@ func (n *clusterNode) listMembers(ctx context.Context) ([]members.Member, map[st
 	return list, answering
 }
 
-// memberMessages are the members of the nodes' own etcd, for a status.
 func (v *view) memberMessages() (messages []*pb.EtcdMember) {
 	for _, m := range v.members {
 		message := &pb.EtcdMember{Name: m.Name, PeerUrl: m.PeerURL, Learner: m.Learner, Alive: alive(v.nodes, v.witnesses)(m.Name) || v.answering[m.Name]}

@@ -101,7 +101,6 @@ func (l *loader) takeBackend(cfg *Config) {
 	cfg.HA.EtcdEndpoints = cfg.HA.Backend
 }
 
-// listenOnInterface replaces the address to listen on by that of an interface.
 func (l *loader) listenOnInterface(cfg *Config) {
 	name := cfg.Listen.RPCInterface
 	if name == "" {

@@ -120,7 +120,6 @@ func ratio(p *float64) value {
 	return bind(p, "ratio", "a number from 0 to 1", checked(parseFloat, within(0.0, 1)), formatFloat)
 }
 
-// positiveRatio is a share above 0.
 func positiveRatio(p *float64) value {
 	positive := within(math.SmallestNonzeroFloat64, 1)
 	return bind(p, "ratio", "a number above 0 and at most 1", checked(parseFloat, positive), formatFloat)

@@ -115,7 +115,6 @@ func (ns nodes) acknowledged() (sequence uint64, away string) {
 	return sequence, away
 }
 
-// reach waits until the node has applied a sequence.
 func (n *node) reach(ctx context.Context, sequence uint64) error {
 	if sequence <= n.status.GetState().GetSequence() {
 		return nil

@@ -194,7 +194,6 @@ func (f *Flags) registered(ctx context.Context) (list nodes, err error) {
 	return list, nil
 }
 
-// named returns the nodes that the answers name.
 func (ns nodes) named() (list nodes) {
 	for _, n := range ns {
 		for _, other := range n.status.GetNodes() {

@@ -240,7 +240,6 @@ func (n *node) forget(ctx context.Context, id string) error {
 	return nil
 }
 
-// add records the outcome for a node.
 func (r *forgetResult) add(id string, err error, failed *failedItems) {
 	if errs.KindOf(err) == errs.InvalidParams { // the only reason for it
 		r.NotListed = append(r.NotListed, id)

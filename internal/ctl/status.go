@@ -296,7 +296,6 @@ func remarks(w io.Writer, kind string, made []remarkResult) {
 	}
 }
 
-// joined writes names for people.
 func joined(names []string) string { return cli.Printable(strings.Join(names, ", ")) }
 
 func (n *nodeResult) lag() string {

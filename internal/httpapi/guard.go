@@ -145,7 +145,6 @@ func (w *orderWriter) answered(code int) {
 	w.code = code
 }
 
-// audit logs what became of a request.
 func (a API) audit(begin func() *zerolog.Event, r *http.Request, who access.Identity, what, result string, removed *int) {
 	line := begin().Str("part", "audit").Str("order", r.Method+" "+start(r.URL.Path)).Str("request", start(r.URL.RawQuery)).Str("peer", r.RemoteAddr)
 	if a.Callers != nil {

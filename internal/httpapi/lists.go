@@ -96,7 +96,6 @@ func (j *jsonWriter) value(v any) error {
 	return err
 }
 
-// end writes what stands after the elements.
 func (j *jsonWriter) end(after string) {
 	_, _ = j.out.WriteString(after + "\n")
 	_ = j.out.Flush() // the reader may be gone

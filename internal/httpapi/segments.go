@@ -89,7 +89,6 @@ type segmentDetail struct {
 	Quarantined *uint64 `json:"quarantined_bytes,omitempty"` // ours, if API.Extended is set
 }
 
-// segmentsDetail answers with all that there is to say of each segment.
 func (a API) segmentsDetail(w http.ResponseWriter, r *http.Request, m *service.Master) error {
 	list, end, err := a.segments(r, m)
 	if err != nil {

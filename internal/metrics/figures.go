@@ -114,7 +114,6 @@ func (s *scrape) lag(to sink) {
 	gauge(to, "ha_oplog_standby_lag", entries, s.lagEntries)
 }
 
-// queue shows what waits for the journal.
 func (s *scrape) queue(to sink) {
 	gauge(to, "understudy_queue_bytes", "Bytes of changes that wait for a commit.", s.queueBytes)
 	gauge(to, "understudy_queue_submissions", "Callers whose changes wait for a commit.", s.submissions)

@@ -78,7 +78,6 @@ const (
 	refusedIdentity = "identity"
 )
 
-// statusCodes returns all codes of gRPC.
 func statusCodes() (list []codes.Code) {
 	for c := codes.OK; c <= codes.Unauthenticated; c++ {
 		list = append(list, c)

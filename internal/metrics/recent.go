@@ -86,7 +86,6 @@ func (m *tallies) oldest() (t tally) {
 	return t
 }
 
-// tally returns what this node has counted until now.
 func (m *Metrics) tally(lapses int) tally {
 	t := tally{at: m.src.Clock(), lapses: lapses}
 	var one dto.Metric

@@ -105,7 +105,6 @@ func (s *scrape) term() metadata.Term {
 	return max(s.status.Leader.Term, s.status.Position.Term, s.status.Head.Term, s.head.Term)
 }
 
-// everything returns a scrape that has every figure.
 func everything() *scrape {
 	return &scrape{
 		tenants: map[string]tenant{"": {}}, tenantCounts: map[string]service.TenantCounts{"": {}},

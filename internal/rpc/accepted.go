@@ -13,7 +13,6 @@ type accepted struct {
 	closed bool
 }
 
-// listener returns a listener whose connections are kept.
 func (a *accepted) listener(l net.Listener) net.Listener { return acceptedListener{l, a} }
 
 // close closes all connections, and those that are still accepted at once.

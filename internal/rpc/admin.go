@@ -213,7 +213,6 @@ func (s *adminService) ListKeys(ctx context.Context, r *pb.ListKeysRequest) (*pb
 	return resp, err
 }
 
-// keepLeased leaves out the keys of a page that are not leased.
 func (s *adminService) keepLeased(store *metadata.Store, tenant string, page *pb.ListKeysResponse) {
 	now := s.Gate.ClusterTime(store)
 	page.Keys = slices.DeleteFunc(page.GetKeys(), func(key string) bool {

@@ -225,7 +225,6 @@ func (c *countedConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// write notes that a write begins, or has ended.
 func (c *countedConn) write(begins bool) {
 	c.mu.Lock()
 	c.writing = begins

@@ -103,7 +103,6 @@ func begin(w http.ResponseWriter, code int, contentType string) {
 	w.WriteHeader(code)
 }
 
-// lineOf returns a message as a line of JSON.
 func lineOf(m protobuf.Message) ([]byte, error) {
 	b, err := protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true}.Marshal(m)
 	return append(b, '\n'), err
@@ -150,7 +149,6 @@ func (s *Server) readJSON(w http.ResponseWriter, r *http.Request, to protobuf.Me
 	return nil
 }
 
-// readFields reads a request from a query or a form.
 func readFields(text string, to protobuf.Message) error {
 	fields, err := url.ParseQuery(text)
 	for name := range fields { // runtime would leave unknown ones out

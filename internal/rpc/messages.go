@@ -77,7 +77,6 @@ func pageOf(r interface {
 	return service.Page{Size: int(size), Bytes: pageBytes, Token: r.GetPageToken()}, nil
 }
 
-// succeeded counts the items of a batch without an error.
 func succeeded(items int, failed []*pb.ItemError) uint32 { return uint32(items - len(failed)) }
 
 // checkName refuses a name that is too long for anything to have it.
@@ -103,7 +102,6 @@ type memoryReplica struct {
 	memory   pb.MemoryLocation
 }
 
-// newLists makes room for the lists of some objects.
 func newLists[T any](of []T, replicasOf func(*T) []metadata.Descriptor) *lists {
 	objects, replicas := len(of), 0
 	for i := range of {

@@ -195,7 +195,6 @@ func (t *toll) arrived(f http2.FrameHeader, open, begins bool) {
 	}
 }
 
-// sent notes a frame that has been sent.
 func (t *toll) sent(f http2.FrameHeader) {
 	switch {
 	case f.Type == http2.FrameData && f.Length > 0:

@@ -88,7 +88,6 @@ func permissions() map[string]permission {
 
 type callerKey struct{}
 
-// callerOf returns who makes a call, where callers have roles.
 func callerOf(ctx context.Context) access.Identity {
 	who, _ := ctx.Value(callerKey{}).(access.Identity)
 	return who

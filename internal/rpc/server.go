@@ -272,7 +272,6 @@ func NewServer(c Config) *Server {
 	return s
 }
 
-// logUnfinished says why a connection was closed.
 func (s *Server) logUnfinished(peer net.Addr) {
 	s.peersLog.Warn().Stringer("peer", peer).Msg("closed a connection: its host has more of calls that are not finished than it may, and this one has the most of them")
 }

@@ -201,7 +201,6 @@ func (c *Counters) existed(exists bool) bool {
 	return exists
 }
 
-// reserved counts an object that memory was taken for.
 func (c *Counters) reserved(size uint64) {
 	if c.Reserved != nil {
 		c.Reserved(size)

@@ -41,7 +41,6 @@ type HotKey struct {
 	Share       float64 // of all reads, at least
 }
 
-// read counts the reads of objects, by a sample of them.
 func (h *HotKeys) read(tenant, key string, now metadata.Time) {
 	if h == nil || rand.Uint32()%sampledReads != 0 || len(key) > maxHotKey {
 		return

@@ -286,7 +286,6 @@ func (m *Master) batch(ctx context.Context, counted Op, op string, n int, do fun
 	return failed, m.Counters.doneBatch(counted, failed, nil)
 }
 
-// errorsOf returns the errors of outcomes, in their order.
 func errorsOf(outcomes []outcome) []error {
 	failed := make([]error, len(outcomes))
 	for i := range outcomes {

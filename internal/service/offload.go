@@ -87,7 +87,6 @@ func (o *offloads) beat(client segment.ClientID) (mayAsk bool) {
 	return mayAsk
 }
 
-// asked notes that a client has asked PollRemoveAll.
 func (o *offloads) asked(client segment.ClientID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -134,7 +133,6 @@ func (o *offloads) wiped(client segment.ClientID) {
 	}
 }
 
-// idle reports whether nobody takes objects.
 func (o *offloads) idle() bool {
 	if o.limit == 0 {
 		return true

@@ -100,7 +100,6 @@ func (p *promotions) read(tenant, key string, list metadata.ReplicaList) {
 	}
 }
 
-// hot counts a read of an object, and reports whether it was read often enough.
 func (p *promotions) hot(id metadata.ObjectID) bool {
 	slot := maphash.Comparable(p.seed, id) % heatSlots
 	p.mu.Lock()
@@ -205,7 +204,6 @@ func (p *promotions) object(to givenTo) metadata.ObjectID {
 	return p.given[to].id
 }
 
-// extend remembers a task until a time.
 func (p *promotions) extend(to givenTo, id metadata.ObjectID, until metadata.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -326,7 +324,6 @@ func (m *Master) PromotionEnd(ctx context.Context, tenant, key string, client se
 	return o.err
 }
 
-// promotionEnded counts the end of a promotion, and forgets it.
 func (m *Master) promotionEnded(to givenTo, ended, complete bool) {
 	known := m.promotions.done(to)
 	c := &m.Counters.Promotions

@@ -172,7 +172,6 @@ func (c *putCall) reserve(i int, now metadata.Time) (metadata.Change, <-chan str
 	return e, nil, nil
 }
 
-// put returns what an item asks the store for.
 func (c *putCall) put(i int) metadata.Put {
 	it, p, config := c.items[i], &c.p, &c.p.Config
 	return metadata.Put{

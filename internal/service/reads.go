@@ -121,7 +121,6 @@ func (m *Master) BatchGetReplicaList(ctx context.Context, tenant string, keys []
 	return lists, failed, m.Counters.doneBatch(OpBatchGetReplicaList, failed, m.Fence(ctx))
 }
 
-// begin fences a batch and checks its size.
 func (m *Master) begin(ctx context.Context, op string, n int) error {
 	if err := m.Fence(ctx); err != nil {
 		return err

@@ -54,7 +54,6 @@ func (c *callerContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// callerOf returns who a call comes from.
 func callerOf(ctx context.Context) Caller {
 	c, _ := ctx.Value(callerKey{}).(Caller)
 	return c

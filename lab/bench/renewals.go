@@ -150,7 +150,6 @@ func txn128(ctx context.Context, client *clientv3.Client, d time.Duration) (Rate
 	return Rate{puts * s.PerSecond}, err
 }
 
-// renewalJSON is a renewal as a JSON value, one key for each.
 func renewalJSON(n int64) string {
 	return fmt.Sprintf(`{"key":"model/layer/block-%016x","lease_timeout_ms":%d,"soft_pin_timeout_ms":null,"timestamp_ms":%d}`, n, 1_700_000_000_000+n, 1_700_000_000_000+n)
 }

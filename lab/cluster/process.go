@@ -126,7 +126,6 @@ func (p *Process) await(ctx context.Context, ready func(context.Context) bool) e
 	return nil
 }
 
-// how returns how the child ended, as an error.
 func (p *Process) how() error {
 	if p.waited == nil {
 		return errors.New("exit status 0")
@@ -134,7 +133,6 @@ func (p *Process) how() error {
 	return p.waited
 }
 
-// tail returns the last lines of what the child printed.
 func (p *Process) tail() string {
 	b, err := os.ReadFile(p.Log)
 	if err != nil {

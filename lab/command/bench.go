@@ -94,7 +94,6 @@ func commitsTable(w io.Writer, r *bench.Commits) {
 	t.End()
 }
 
-// measure runs a benchmark, which reports its stages, and prints its report.
 func measure[Report any](g *globals, cmd *cobra.Command, run func(ctx context.Context, stage func(string)) (Report, error), people func(io.Writer, *Report)) error {
 	return g.RunLong(cmd, func(ctx context.Context) error {
 		r, err := run(ctx, func(what string) { cmd.PrintErrln(what) })

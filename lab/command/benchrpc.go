@@ -106,7 +106,6 @@ func (g *globals) rpcCommand() *cobra.Command {
 	return cmd
 }
 
-// named converts texts to names of a type.
 func named[Name ~string](texts []string) (list []Name) {
 	for _, text := range texts {
 		list = append(list, Name(text))
@@ -125,7 +124,6 @@ func durations(flag string, texts []string) (list []time.Duration, err error) {
 	return list, nil
 }
 
-// draw writes charts to a file.
 func draw(path string, charts []plot.Chart) error {
 	f, err := os.Create(path)
 	if err != nil {

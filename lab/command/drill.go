@@ -278,7 +278,6 @@ func drillReport(w io.Writer, r *drill.Report) {
 	fmt.Fprintln(w, "\n"+conclusion(r))
 }
 
-// outcome returns, in a word, how a drill ended.
 func outcome(d *drill.Result) string {
 	switch {
 	case d.Skipped != "":

@@ -55,7 +55,6 @@ func (p *progress) Done(steps int) {
 	_ = p.bar.Set(steps)
 }
 
-// end replaces the bar by a line.
 func (p *progress) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

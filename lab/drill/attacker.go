@@ -124,7 +124,6 @@ func (e *Env) attackFor() time.Duration {
 	return hostileFor
 }
 
-// underAttack attacks a node for a while.
 func (e *Env) underAttack(ctx context.Context, address string, a attack) {
 	attacker := e.attack(ctx, address, a.what, e.attackFor())
 	defer func() { _ = attacker.parent.Close() }()
@@ -241,7 +240,6 @@ func refusedWaits(ctx context.Context, address string, lasts time.Duration) int6
 	return refused.Load()
 }
 
-// readAllEvents reads the journal from its begin, again and again.
 func readAllEvents(ctx context.Context, address string) {
 	onConn(address, func(c *grpc.ClientConn) {
 		for ctx.Err() == nil {

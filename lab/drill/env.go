@@ -36,7 +36,6 @@ type Env struct {
 	began   time.Duration
 }
 
-// did reports and records what the drill did.
 func (e *Env) did(format string, args ...any) {
 	text := fmt.Sprintf("%7.1f s  ", (e.Now()-e.began).Seconds()) + fmt.Sprintf(format, args...)
 	e.result.Did = append(e.result.Did, text)

@@ -77,7 +77,6 @@ func floodRequests(generation string) func(context.Context, string) {
 	}
 }
 
-// refusedCalls makes calls of a function that there is not.
 func refusedCalls(to *http2.Framer, stream uint32) {
 	headers := headersOf("/understudy.v1.AdminService/None")
 	for i := range uint32(floodFrames) {
@@ -85,7 +84,6 @@ func refusedCalls(to *http2.Framer, stream uint32) {
 	}
 }
 
-// resetCalls begins calls and resets each at once.
 func resetCalls(to *http2.Framer, stream uint32) {
 	headers := headersOf(pb.AdminService_Status_FullMethodName)
 	for i := range uint32(floodFrames) {

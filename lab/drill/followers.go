@@ -244,7 +244,6 @@ func backlog(ctx context.Context, e *Env) {
 	})
 }
 
-// leaderless waits until the leader's session has ended.
 func (e *Env) leaderless(ctx context.Context) {
 	until(ctx, time.Minute, "the session of the dead primary ends", func(ctx context.Context) (bool, error) {
 		resp, err := e.cluster.Client.Get(ctx, e.cluster.Layout.Leader(), clientv3.WithCountOnly())
@@ -252,7 +251,6 @@ func (e *Env) leaderless(ctx context.Context) {
 	})
 }
 
-// elected waits until a node is elected, and returns the leader key.
 func (e *Env) elected(ctx context.Context) (l promote.Leader) {
 	until(ctx, time.Minute, "a node is elected", func(ctx context.Context) (bool, error) {
 		resp, err := e.cluster.Client.Get(ctx, e.cluster.Layout.Leader())

@@ -154,7 +154,6 @@ func sendBytes(ctx context.Context, address string, b []byte) error {
 	return nil
 }
 
-// methods are all calls that take one message.
 func methods() (list []string) {
 	for _, s := range []grpc.ServiceDesc{pb.ObjectService_ServiceDesc, pb.ClientService_ServiceDesc, pb.AdminService_ServiceDesc} {
 		for _, m := range s.Methods {

@@ -30,7 +30,6 @@ type spoiling struct {
 	of   func(rng *rand.Rand, value string) string
 }
 
-// spoilings are all kinds of garbage.
 func spoilings() []spoiling {
 	random := func(n int) func(*rand.Rand, string) string {
 		return func(rng *rand.Rand, _ string) string { return string(randomBytes(rng, n)) }
@@ -85,7 +84,6 @@ func (e *Env) garbageInEtcd(ctx context.Context) {
 	e.fromGarbage(ctx)
 }
 
-// spoil replaces the value of a key by garbage.
 func (e *Env) spoil(ctx context.Context, key string, s spoiling) {
 	value := ""
 	if kvs := must(e.cluster.Client.Get(ctx, key)).Kvs; len(kvs) > 0 {

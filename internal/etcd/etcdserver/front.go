@@ -156,7 +156,6 @@ func innermost(l net.Listener) *net.UnixListener {
 	return nil
 }
 
-// url is where etcd listens.
 func (f *front) url() url.URL { return url.URL{Scheme: "unix", Host: f.socket} }
 
 func (f *front) serve() {

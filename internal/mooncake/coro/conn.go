@@ -146,7 +146,6 @@ func (c *Conn) serve() {
 	c.leave()
 }
 
-// leave closes the connection.
 func (c *Conn) leave() {
 	if c.socket != nil {
 		c.socket.release()

@@ -114,7 +114,6 @@ func (a *attempt) ownTenant(message any, hasField bool) error {
 	return nil
 }
 
-// idOf reads a UUID.
 func idOf[T ~[16]byte](what, text string) (T, error) {
 	id, err := uuid.Parse(text)
 	if err != nil {

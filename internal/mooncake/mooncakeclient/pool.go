@@ -179,7 +179,6 @@ func (p *pool) closeIdleLocked(n int) {
 	p.idle = append(p.idle[:0], p.idle[n:]...)
 }
 
-// close ends all connections and the calls on them.
 func (p *pool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

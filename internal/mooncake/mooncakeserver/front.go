@@ -94,7 +94,6 @@ func New(f *Front) *Front {
 	return f
 }
 
-// limited returns a log of at most ten lines a minute.
 func limited(log zerolog.Logger) zerolog.Logger {
 	return log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
 }

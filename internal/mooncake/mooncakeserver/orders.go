@@ -94,7 +94,6 @@ func (s *session) writeOrder(line *zerolog.Event, f *function, o order) {
 	line.Stringer("result", o.result).Msg("an order was given")
 }
 
-// logRefusal logs an order that is not taken over this protocol.
 func (s *session) logRefusal(f *function) {
 	s.front.refusals.InfoOf(s.peer).Str("order", f.name).Stringer("peer", s.conn.RemoteAddr()).
 		Stringer("result", errs.NotSupported).Msg("a call was refused: --mooncake-no-orders")

@@ -55,7 +55,6 @@ func (c *grpcCaller) Prefer(segments []string) {
 
 func (c *grpcCaller) Close() error { return c.conn.Close() }
 
-// settled returns an error for the answer to a batch if any item failed.
 func settled(r interface{ GetErrors() []*pb.ItemError }, err error) error {
 	if failed := r.GetErrors(); err == nil && len(failed) > 0 {
 		return fmt.Errorf("%d keys failed, the first with %v: %s", len(failed), failed[0].GetKind(), failed[0].GetMessage())

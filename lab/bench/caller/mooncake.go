@@ -47,7 +47,6 @@ func do[T any](c *mooncakeCaller, call mooncake.Call[mooncake.Result[T]], key st
 	return numbered(r.Failure)
 }
 
-// doAll makes a call whose answer is a result for each key.
 func doAll[T any](c *mooncakeCaller, call mooncake.Call[[]mooncake.Result[T]], keys []string, r *[]mooncake.Result[T]) error {
 	c.args.Keys = keys
 	if _, err := mooncakeclient.Do(c.ctx, c.Conn, call, &c.args, r); err != nil {

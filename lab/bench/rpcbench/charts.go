@@ -54,7 +54,6 @@ func (c *Cell) lineName(call string) string {
 	return name
 }
 
-// set puts a value into the line of a name.
 func set(c *plot.Chart, name string, x int, y float64) {
 	i := slices.IndexFunc(c.Lines, func(l plot.Line) bool { return l.Name == name })
 	if i < 0 {

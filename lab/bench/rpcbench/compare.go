@@ -151,7 +151,6 @@ func compareCalls(ctx context.Context, loads *[2]*load, together []call, o *Opti
 	return list, nil
 }
 
-// add adds the result of a round.
 func (c *Comparison) add(cell *Cell, before bool) {
 	c.HA, c.Connections, c.Batch, c.Call, c.Protocol, c.Calls = cell.HA, cell.Connections, cell.Batch, cell.Call, cell.Protocol, cell.Calls
 	c.ThinkMicros, c.Choice = cell.ThinkMicros, cell.Choice

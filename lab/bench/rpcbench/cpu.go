@@ -45,7 +45,6 @@ func (t *target) cpu() (s spent, err error) {
 	return s, nil
 }
 
-// pids are the processes of the run.
 func (t *target) pids() []int {
 	list := []int{os.Getpid()}
 	for _, one := range []*target{t, t.beside} {

@@ -369,7 +369,6 @@ func (w *worker) stored() []string {
 	return w.pool[from : from+w.batch]
 }
 
-// fresh returns keys that were never put.
 func (w *worker) fresh() []string {
 	w.put += uint64(w.batch)
 	return w.names(w.put-uint64(w.batch), w.put)

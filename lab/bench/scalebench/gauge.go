@@ -114,7 +114,6 @@ func (t *Task) addCollections(before, after map[string]float64) {
 	t.PauseP99, t.PauseMax = upTo(0.99), upTo(1)
 }
 
-// addPhases adds the phases of the takeover that made a node the primary to a task.
 func (t *Task) addPhases(ctx context.Context, n *cluster.Node) error {
 	m, err := n.Metrics(ctx)
 	if err != nil {

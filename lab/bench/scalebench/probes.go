@@ -108,7 +108,6 @@ func newHistogram() *hdrhistogram.Histogram {
 	return hdrhistogram.New(1, (10 * time.Minute).Microseconds(), 2)
 }
 
-// reset begins to count anew.
 func (p *probes) reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
