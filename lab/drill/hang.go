@@ -167,9 +167,8 @@ func (o *mooncakeOwner) mount(ctx context.Context, name string) {
 
 func (o *mooncakeOwner) put(ctx context.Context, key, name string) {
 	how := mooncake.ReplicateConfig{Replicas: 1, Preferred: []string{name}}
-	call(ctx, &o.mover, func(g *mooncake.Generation) mooncake.Call[mooncake.Result[mooncake.Placement]] { return g.PutStart },
-		mooncake.Args{Key: key, Size: bulkSize, Config: how})
-	call(ctx, &o.mover, func(g *mooncake.Generation) mooncake.Call[mooncake.Done] { return g.PutEnd }, mooncake.Args{Item: mooncake.PutItem{Key: key}})
+	call(ctx, &o.mover, o.generation.PutStart, mooncake.Args{Key: key, Size: bulkSize, Config: how})
+	call(ctx, &o.mover, o.generation.PutEnd, mooncake.Args{Item: mooncake.PutItem{Key: key}})
 }
 
 func (o *mooncakeOwner) ping(ctx context.Context) (bool, error) {

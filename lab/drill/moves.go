@@ -25,10 +25,9 @@ type mover struct {
 }
 
 // call calls a node and returns the result, which must not be an error.
-func call[V any](ctx context.Context, m *mover, of func(*mooncake.Generation) mooncake.Call[mooncake.Result[V]], a mooncake.Args) V {
+func call[V any](ctx context.Context, m *mover, f mooncake.Call[mooncake.Result[V]], a mooncake.Args) V {
 	var r mooncake.Result[V]
 	a.Client = m.id
-	f := of(m.conn.Generation)
 	_, err := mooncakeclient.Do(ctx, m.conn, f, &a, &r)
 	if kind, _ := errs.FromNumber(r.Failure); err == nil && r.Failure != 0 {
 		err = kind
@@ -47,7 +46,7 @@ func (m *mover) dial(ctx context.Context, n *cluster.Node) {
 }
 
 func (m *mover) mount(ctx context.Context, number byte, name string, size uint64) {
-	call(ctx, m, func(g *mooncake.Generation) mooncake.Call[mooncake.Done] { return g.MountSegment }, mooncake.Args{
+	call(ctx, m, m.generation.MountSegment, mooncake.Args{
 		Segment: segment.Spec{ID: segment.ID(uuid.New()), Name: name, Base: uint64(number) << 40, Size: size, Endpoint: name + ":1", Protocol: "tcp"},
 	})
 }
@@ -79,20 +78,20 @@ func moves(ctx context.Context, e *Env) {
 		do(b.putAll(ctx, keys, offloadSize, client.PutConfig{PreferredSegments: []string{"from"}}))
 		for _, key := range keys {
 			about := mooncake.Args{Key: key, SegmentName: "from", Target: "to"}
-			call(ctx, m, func(g *mooncake.Generation) mooncake.Call[mooncake.Result[mooncake.MovePlan]] { return g.MoveStart }, about)
-			call(ctx, m, func(g *mooncake.Generation) mooncake.Call[mooncake.Result[mooncake.TaskID]] { return g.CreateMoveTask }, about)
+			call(ctx, m, m.generation.MoveStart, about)
+			call(ctx, m, m.generation.CreateMoveTask, about)
 		}
 		e.sourcesThere(ctx, b, keys, "other objects were evicted")
 		do(b.removeAll(ctx))
 		n, _ := e.kill(ctx, p.primary, p.term)
 		m.dial(ctx, n)
 		e.sourcesThere(ctx, b, keys, "a takeover and evictions")
-		tasks := call(ctx, m, func(g *mooncake.Generation) mooncake.Call[mooncake.Result[[]mooncake.Task]] { return g.FetchTasks }, mooncake.Args{Most: 2 * some})
+		tasks := call(ctx, m, m.generation.FetchTasks, mooncake.Args{Most: 2 * some})
 		e.result.check("tasks survive", len(tasks) == some, "%d of %d tasks are given out after a takeover", len(tasks), some)
 		for i, key := range keys {
-			call(ctx, m, func(g *mooncake.Generation) mooncake.Call[mooncake.Done] { return g.MoveEnd }, mooncake.Args{Key: key})
+			call(ctx, m, m.generation.MoveEnd, mooncake.Args{Key: key})
 			if i < len(tasks) {
-				call(ctx, m, func(g *mooncake.Generation) mooncake.Call[mooncake.Done] { return g.MarkTaskToComplete },
+				call(ctx, m, m.generation.MarkTaskToComplete,
 					mooncake.Args{TaskEnd: mooncake.TaskEnd{ID: tasks[i].ID, Status: int32(metadata.TaskSucceeded)}})
 			}
 		}

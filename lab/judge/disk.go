@@ -129,9 +129,7 @@ func (o *owner) offload(ctx context.Context) {
 // save copies one object, and reports whether it succeeded.
 func (o *owner) save(ctx context.Context, t client.OffloadTask) bool {
 	began := o.load.Now()
-	list, err := ask(ctx, o, func(g *mooncake.Generation) mooncake.Call[mooncake.Result[metadata.ReplicaList]] {
-		return g.GetReplicaList
-	}, mooncake.Args{Key: t.Key, Tenant: t.Tenant})
+	list, err := ask(ctx, o, o.load.speaks.GetReplicaList, mooncake.Args{Key: t.Key, Tenant: t.Tenant})
 	if err != nil {
 		return false
 	}
@@ -161,28 +159,25 @@ func (o *owner) forget(ctx context.Context, most int) {
 	}
 	tenant, key := unlabel(gone)
 	a := mooncake.Args{Key: key, Tenant: tenant, Kind: mooncake.ReplicaLocalDisk}
-	if o.done(ctx, func(g *mooncake.Generation) mooncake.Call[mooncake.Done] { return g.EvictDiskReplica }, a) == nil {
+	if o.done(ctx, o.load.speaks.EvictDiskReplica, a) == nil {
 		o.load.did.diskEvictions.Add(1)
 	}
 }
 
 // promote copies objects from the owner's SSD to memory.
 func (o *owner) promote(ctx context.Context) {
-	type call = mooncake.Call[mooncake.Done]
-	tasks, _ := ask(ctx, o, func(g *mooncake.Generation) mooncake.Call[mooncake.Result[[]mooncake.OffloadTask]] {
-		return g.PromotionHeartbeat
-	}, mooncake.Args{})
+	tasks, _ := ask(ctx, o, o.load.speaks.PromotionHeartbeat, mooncake.Args{})
 	for _, t := range tasks {
 		a := mooncake.Args{Key: t.Key, Tenant: t.Tenant, Size: uint64(t.Size), Targets: []string{o.host.Name}}
 		name := label(t.Tenant, t.Key)
 		began, file := o.load.Now(), o.disk.read(name)
-		to, err := ask(ctx, o, func(g *mooncake.Generation) mooncake.Call[mooncake.Result[mooncake.Located]] { return g.PromotionStart }, a)
+		to, err := ask(ctx, o, o.load.speaks.PromotionStart, a)
 		if err != nil || file == nil || hostmem.Check(file, o.scratch, uint64(to.ID), name) != "" || o.load.lostSince(began) {
-			_ = o.done(ctx, func(g *mooncake.Generation) call { return g.PromotionFailure }, a)
+			_ = o.done(ctx, o.load.speaks.PromotionFailure, a)
 			continue
 		}
 		o.fill(to.Descriptor, file)
-		if o.done(ctx, func(g *mooncake.Generation) call { return g.PromotionSuccess }, a) == nil {
+		if o.done(ctx, o.load.speaks.PromotionSuccess, a) == nil {
 			o.load.did.promotions.Add(1)
 		}
 	}

@@ -96,7 +96,7 @@ func (o *owner) hangUp() {
 
 // ask makes a call of Mooncake's protocol, and repeats it until a primary answers or
 // callTimeout has passed.
-func ask[V any](ctx context.Context, o *owner, of func(*mooncake.Generation) mooncake.Call[mooncake.Result[V]], a mooncake.Args) (V, error) {
+func ask[V any](ctx context.Context, o *owner, call mooncake.Call[mooncake.Result[V]], a mooncake.Args) (V, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	a.Client = segment.ClientID(o.ID())
@@ -104,7 +104,7 @@ func ask[V any](ctx context.Context, o *owner, of func(*mooncake.Generation) moo
 		var r mooncake.Result[V]
 		err := o.dial(ctx)
 		if err == nil {
-			_, err = mooncakeclient.Do(ctx, o.conn, of(o.conn.Generation), &a, &r)
+			_, err = mooncakeclient.Do(ctx, o.conn, call, &a, &r)
 			if err != nil {
 				o.hangUp()
 			}
@@ -155,11 +155,11 @@ func (o *owner) createTask(ctx context.Context) {
 	tenant, key := unlabel(s.key)
 	to := o.load.hosts[o.load.endpoint(o.rng.IntN(hosts))].Name
 	a := mooncake.Args{Key: key, Tenant: tenant, SegmentName: from.Name, Target: to, Targets: []string{to}}
-	of := func(g *mooncake.Generation) mooncake.Call[mooncake.Result[mooncake.TaskID]] { return g.CreateMoveTask }
+	create := o.load.speaks.CreateMoveTask
 	if o.rng.IntN(2) == 0 {
-		of = func(g *mooncake.Generation) mooncake.Call[mooncake.Result[mooncake.TaskID]] { return g.CreateCopyTask }
+		create = o.load.speaks.CreateCopyTask
 	}
-	_, _ = ask(ctx, o, of, a)
+	_, _ = ask(ctx, o, create, a)
 }
 
 // anyTenant returns the default tenant, or sometimes the other one.
@@ -181,7 +181,7 @@ type transfer struct {
 
 // transfers fetches tasks and does them.
 func (o *owner) transfers(ctx context.Context) {
-	tasks, _ := ask(ctx, o, func(g *mooncake.Generation) mooncake.Call[mooncake.Result[[]mooncake.Task]] { return g.FetchTasks }, mooncake.Args{Most: ownerTasks})
+	tasks, _ := ask(ctx, o, o.load.speaks.FetchTasks, mooncake.Args{Most: ownerTasks})
 	for _, t := range tasks {
 		var what transfer
 		if err := json.Unmarshal([]byte(t.Payload), &what); err != nil {
@@ -192,33 +192,31 @@ func (o *owner) transfers(ctx context.Context) {
 		if o.transfer(ctx, what, t.Kind == mooncake.TaskMove) {
 			end.Status = int32(metadata.TaskSucceeded)
 		}
-		_ = o.done(ctx, func(g *mooncake.Generation) mooncake.Call[mooncake.Done] { return g.MarkTaskToComplete }, mooncake.Args{TaskEnd: end})
+		_ = o.done(ctx, o.load.speaks.MarkTaskToComplete, mooncake.Args{TaskEnd: end})
 	}
 }
 
 // done is ask for a call without a result.
-func (o *owner) done(ctx context.Context, of func(*mooncake.Generation) mooncake.Call[mooncake.Done], a mooncake.Args) error {
-	_, err := ask(ctx, o, of, a)
+func (o *owner) done(ctx context.Context, call mooncake.Call[mooncake.Done], a mooncake.Args) error {
+	_, err := ask(ctx, o, call, a)
 	return err
 }
 
 // transfer copies or moves an object, and reports whether it succeeded.
 func (o *owner) transfer(ctx context.Context, what transfer, move bool) bool {
 	began, a := o.load.Now(), mooncake.Args{Key: what.Key, Tenant: what.Tenant, SegmentName: what.Source, Target: what.Target, Targets: what.Targets}
-	end := func(g *mooncake.Generation) mooncake.Call[mooncake.Done] { return g.CopyEnd }
-	revoke := func(g *mooncake.Generation) mooncake.Call[mooncake.Done] { return g.CopyRevoke }
+	end, revoke := o.load.speaks.CopyEnd, o.load.speaks.CopyRevoke
 	var plan mooncake.CopyPlan
 	var err error
 	if move {
-		end = func(g *mooncake.Generation) mooncake.Call[mooncake.Done] { return g.MoveEnd }
-		revoke = func(g *mooncake.Generation) mooncake.Call[mooncake.Done] { return g.MoveRevoke }
+		end, revoke = o.load.speaks.MoveEnd, o.load.speaks.MoveRevoke
 		var one mooncake.MovePlan
-		one, err = ask(ctx, o, func(g *mooncake.Generation) mooncake.Call[mooncake.Result[mooncake.MovePlan]] { return g.MoveStart }, a)
+		one, err = ask(ctx, o, o.load.speaks.MoveStart, a)
 		if plan.Source = one.Source; one.Target != nil {
 			plan.Targets = []mooncake.Located{*one.Target}
 		}
 	} else {
-		plan, err = ask(ctx, o, func(g *mooncake.Generation) mooncake.Call[mooncake.Result[mooncake.CopyPlan]] { return g.CopyStart }, a)
+		plan, err = ask(ctx, o, o.load.speaks.CopyStart, a)
 	}
 	if err != nil {
 		_ = o.done(ctx, revoke, a) // the start may have worked although its answer was lost
