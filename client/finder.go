@@ -121,7 +121,6 @@ func (f *finder) look() (<-chan struct{}, error) {
 	return news, nil
 }
 
-// wakeCallersLocked makes waiting callers look.
 func (f *finder) wakeCallersLocked() {
 	close(f.news)
 	f.news = make(chan struct{})
@@ -247,7 +246,6 @@ func (f *finder) needed() bool {
 	return f.searching
 }
 
-// silence returns how long a leader has answered nothing.
 func (f *finder) silence(l *leader) time.Duration {
 	return f.clock() - time.Duration(l.answered.Load())
 }

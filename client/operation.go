@@ -34,7 +34,6 @@ func op(method string, repeat repeatability) operation {
 	return operation{name: path.Base(method), method: method, repeat: repeat}
 }
 
-// mutates reports whether the call changes anything.
 func (o operation) mutates() bool { return o.repeat != always }
 
 func (o operation) over(t Transport) operation {

@@ -52,7 +52,6 @@ func (a *absences) look(outcome map[string]error, now time.Duration) {
 	}
 }
 
-// away returns the names of those that are away, sorted.
 func (a *absences) away() (names []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

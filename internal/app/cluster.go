@@ -120,7 +120,6 @@ func (n *clusterNode) promoteStatus() promote.Status { return n.app.asServed(n.N
 
 func (n *clusterNode) history() string { return string(n.Node.History()) }
 
-// Handover hands over to another node.
 func (n *clusterNode) Handover(ctx context.Context, term metadata.Term, target string) (*pb.HandoverResponse, error) {
 	l, took := n.Leader(), time.Duration(0)
 	if term == 0 || l.State != promote.Serving || l.Term <= term {

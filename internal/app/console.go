@@ -19,7 +19,6 @@ import (
 	"github.com/understudy-store/understudy/promote"
 )
 
-// newRecorder returns what keeps the node's figures for the console.
 func (a *App) newRecorder() *console.Recorder {
 	return &console.Recorder{Read: a.reading, Now: clock.Wall}
 }

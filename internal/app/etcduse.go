@@ -61,13 +61,11 @@ func (u *etcdUse) says() (said etcdSays) {
 	return said
 }
 
-// add adds the answer of a member, which took so long.
 func (s *etcdSays) add(st *clientv3.StatusResponse, took time.Duration) {
 	s.longest = max(s.longest, took)
 	s.versions, s.alarms = append(s.versions, st.Version), append(s.alarms, st.Errors...)
 }
 
-// distinct sorts, and leaves out what is there twice.
 func distinct(list []string) []string { return slices.Compact(slices.Sorted(slices.Values(list))) }
 
 func (u *etcdUse) endpointWarnings() (list []string) {

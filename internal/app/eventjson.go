@@ -173,7 +173,6 @@ func number[T ~uint64](n T) string { return strconv.FormatUint(uint64(n), 10) }
 
 func at(t metadata.Time) string { return strconv.FormatInt(int64(t), 10) }
 
-// id returns an id, or nil for 0, which is none.
 func id[T ~uint64](n T) any {
 	if n == 0 {
 		return nil
@@ -181,5 +180,4 @@ func id[T ~uint64](n T) any {
 	return number(n)
 }
 
-// millis returns a duration, rounded down to whole milliseconds.
 func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }

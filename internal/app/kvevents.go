@@ -65,7 +65,6 @@ func (k *kvEvents) watcher() metadata.Watcher {
 	return k.feed
 }
 
-// servePublisher takes subscribers over ZeroMQ until the context ends.
 func (a *App) servePublisher(ctx context.Context) error {
 	if a.kv.publisher != nil {
 		a.log.Info().Stringer("address", a.kv.listener.Addr()).Msg("KV events are published over ZeroMQ while this node serves")

@@ -105,7 +105,6 @@ func (n *loneNode) Digest(ctx context.Context, seq metadata.Seq) (metadata.Seq, 
 
 var errNoHA = errors.New("high availability is off (--enable_ha=false)")
 
-// noHA refuses what only a cluster can do.
 func noHA(op string) error { return errs.Wrap(errs.NotSupported, op, errNoHA) }
 
 func (n *loneNode) Handover(context.Context, metadata.Term, string) (*pb.HandoverResponse, error) {

@@ -55,7 +55,6 @@ func (a *App) newMooncakePorts() error {
 	return nil
 }
 
-// grpc returns the listener of gRPC's connections.
 func (m *mooncakePorts) grpc(port net.Listener) net.Listener {
 	if m.shared == nil {
 		return port
@@ -71,7 +70,6 @@ func (m *mooncakePorts) disconnect() {
 	}
 }
 
-// serveMooncake answers Mooncake's clients until the context ends.
 func (a *App) serveMooncake(ctx context.Context) error {
 	if len(a.mooncake.servers) == 0 {
 		<-ctx.Done()

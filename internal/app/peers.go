@@ -205,7 +205,6 @@ func (p *peers) Standing(ctx context.Context, address string) (promote.Standing,
 	return s, nil
 }
 
-// WaitApplied waits until a node has applied a sequence.
 func (p *peers) WaitApplied(ctx context.Context, node promote.NodeInfo, seq metadata.Seq) error {
 	resp, err := ask(p, node.RPC, func(c pb.AdminServiceClient) (*pb.DigestResponse, error) {
 		return c.Digest(ctx, &pb.DigestRequest{Sequence: uint64(seq)}, grpc.WaitForReady(true))

@@ -47,12 +47,10 @@ func (a *App) newRPC() *rpc.Server {
 	return rpc.NewServer(config)
 }
 
-// serveRPC answers gRPC calls until the context ends.
 func (a *App) serveRPC(ctx context.Context) error {
 	return serve(ctx, func() error { return a.rpc.Serve(a.mooncake.grpc(a.rpcListener)) }, a.rpc.Stop)
 }
 
-// serveHTTP answers on the metrics port until the context ends.
 func (a *App) serveHTTP(ctx context.Context) error {
 	return a.serveAPI(ctx, httpapi.API{
 		Node: a.httpNode, Admin: a.rpc.JSON(), Metrics: a.metrics.Handler(), Summary: a.metrics.Summary,
@@ -69,7 +67,6 @@ func (a *App) serveAPI(ctx context.Context, api httpapi.API) error {
 	return serve(ctx, func() error { return server.Serve(a.httpListener) }, server.Stop)
 }
 
-// newMetadataStore returns where the metadata server keeps its keys.
 func (a *App) newMetadataStore(etcd *etcdConn) metaserver.Store {
 	if etcd == nil {
 		return new(metaserver.Memory)

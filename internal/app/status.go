@@ -108,7 +108,6 @@ func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
 	return st, nil
 }
 
-// etcdFails says what an error of a question to etcd shows.
 func etcdFails(err error) string {
 	if etcdclient.Refuses(err) {
 		return "etcd refuses this node's calls"
@@ -133,7 +132,6 @@ func (n *clusterNode) journalMessage(head journal.Head, s promote.Status, v view
 	return j
 }
 
-// allWarnings returns what is wrong with the node and its cluster.
 func (n *clusterNode) allWarnings(st *pb.StatusResponse, s promote.Status, v view) (list []string) {
 	if err := v.nodesErr; err != nil { // not headErr: etcd may answer with a head that cannot be read
 		list = append(list, etcdFails(err)+": "+etcdclient.Says(err))
@@ -201,7 +199,6 @@ func (a *App) silenceWarnings() []string {
 		"a tenth of the memory at a time: look at the network between this node and them", m.Liveness.Held())}
 }
 
-// pauseWarnings says that nobody takes over.
 func pauseWarnings(left time.Duration) []string {
 	if left == 0 {
 		return nil

@@ -59,7 +59,6 @@ func tellSystemd(message string) error {
 	return err
 }
 
-// systemdState returns what systemd is to know of this node now.
 func (a *App) systemdState() string {
 	if a.cfg.HA.Witness {
 		return daemon.SdNotifyWatchdog + "\n" + daemon.SdNotifyReady + "\nSTATUS=has a member of etcd that votes, and no metadata"

@@ -79,7 +79,6 @@ func (w *witness) key() promote.WitnessKey {
 	}
 }
 
-// serveHTTP answers on the metrics port until the context ends.
 func (w *witness) serveHTTP(ctx context.Context) error {
 	return w.app.serveAPI(ctx, httpapi.API{
 		Node: w.node, Metrics: metrics.Witness(w.app.version, w.use.last, w.app.expiries),

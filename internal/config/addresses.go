@@ -107,7 +107,6 @@ func hostOf(address string) string {
 	return host
 }
 
-// loopback reports whether only this machine can dial the host.
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()

@@ -259,7 +259,6 @@ func knownNames() names {
 	return n
 }
 
-// canonical returns the name's canonical form, and whether it is known.
 func (n names) canonical(name string) (string, bool) {
 	c, ok := n[key(name)]
 	return c, ok

@@ -85,7 +85,6 @@ func within[T cmp.Ordered](low, high T) func(T) bool {
 	return func(v T) bool { return low <= v && v <= high }
 }
 
-// anything is a check that every value passes.
 func anything[T any](T) bool { return true }
 
 // boolKind is the word that makes pflag's help leave out a boolean's value.
@@ -115,7 +114,6 @@ func count(p *int, low, high int) value {
 	return bind(p, "count", allowed, checked(strconv.Atoi, within(low, high)), strconv.Itoa)
 }
 
-// ratio is a share, which may be 0.
 func ratio(p *float64) value {
 	return bind(p, "ratio", "a number from 0 to 1", checked(parseFloat, within(0.0, 1)), formatFloat)
 }
@@ -196,17 +194,14 @@ func autoDuration(p *time.Duration) value {
 
 const auto = "auto"
 
-// milliseconds is a duration, or a number that counts milliseconds.
 func milliseconds(p *time.Duration) value {
 	return span(p, "milliseconds as a whole number or a duration such as 10s", time.Millisecond, "ms", 1)
 }
 
-// seconds is a duration, or a number that counts seconds.
 func seconds(p *time.Duration, low time.Duration) value {
 	return span(p, "seconds as a whole number or a duration such as 1m30s", low, "s", 1)
 }
 
-// wholeSeconds is a duration in whole seconds, in which etcd counts its leases.
 func wholeSeconds(p *time.Duration, low time.Duration) value {
 	return span(p, "a duration in whole seconds such as 1m30s", low, "", time.Second)
 }
@@ -237,14 +232,12 @@ func formatDuration(d time.Duration) string {
 	return s
 }
 
-// text is a string that passes a check; allowed describes it.
 func text(p *string, allowed string, check func(string) bool) value {
 	return bind(p, "string", allowed, func(s string) (string, bool) { return s, check(s) }, plain)
 }
 
 func plain(s string) string { return s }
 
-// oneOf is one of a few words.
 func oneOf[T ~string](p *T, words ...T) value {
 	list := make([]string, len(words))
 	for i, w := range words {

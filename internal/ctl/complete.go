@@ -25,7 +25,6 @@ func completeFlag(cmd *cobra.Command, name string, c completer) {
 	}
 }
 
-// values completes to fixed words.
 func values(words ...string) completer {
 	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return words, cobra.ShellCompDirectiveNoFileComp

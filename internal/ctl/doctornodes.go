@@ -221,7 +221,6 @@ func (d *diagnosis) checkCertificates(n *node, figures scrape, now time.Time) {
 	}
 }
 
-// checkMemory looks at the memory that hosts lend.
 func (d *diagnosis) checkMemory(all nodes) {
 	const nearlyAll = 0.98
 	state := all.best().status.GetState()
@@ -291,7 +290,6 @@ func (d *diagnosis) checkInterruptions(id string, figures scrape) {
 	}
 }
 
-// times writes how often something happened.
 func times(n float64) string {
 	if n == 1 {
 		return "once"

@@ -124,7 +124,6 @@ func (f *Flags) removeCommand() *cobra.Command {
 	})
 }
 
-// removal adds the flag that says how to remove.
 func removal(cmd *cobra.Command) *client.Removal {
 	how := &client.Removal{}
 	cmd.Flags().BoolVar(&how.Force, "force", false, "also remove what a reader holds a lease on; its memory is reused only after that lease has ended")

@@ -58,7 +58,6 @@ func (s *selection) request() (*pb.ListKeysRequest, error) {
 	return &pb.ListKeysRequest{Regex: s.pattern}, nil
 }
 
-// enough reports whether a list that has so many keys is long enough.
 func (s *selection) enough(n int) bool { return s.limit > 0 && uint64(n) >= s.limit }
 
 // cut shortens a list to the limit, and prints a note if it was longer.

@@ -106,7 +106,6 @@ func (f *Flags) yesNeedsIDs(cmd *cobra.Command) error {
 	return cli.Misusef("%s", text)
 }
 
-// refound orders the node to found the journal anew.
 func (n *node) refound(ctx context.Context, giveUp []string, name string) (*pb.RefoundResponse, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

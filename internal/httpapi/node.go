@@ -88,7 +88,6 @@ func (a API) leader(w http.ResponseWriter, _ *http.Request) {
 	}{s.Leader != nil, s.view()})
 }
 
-// kvEvents answers how many KV events were published.
 func (a API) kvEvents(w http.ResponseWriter, _ *http.Request, _ *service.Master) error {
 	writeJSON(w, http.StatusOK, a.KVEvents())
 	return nil

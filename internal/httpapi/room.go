@@ -150,7 +150,6 @@ func (r *room) enter(c net.Conn) (goes net.Conn) {
 	return goes
 }
 
-// leave frees the place of a connection.
 func (r *room) leave(c net.Conn) {
 	p := r.conns[c]
 	if p.wait != nil {

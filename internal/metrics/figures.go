@@ -65,7 +65,6 @@ func (s *scrape) figures(to func(title string) sink) {
 	}
 }
 
-// node shows how the node stands in its cluster.
 func (s *scrape) node(to sink) {
 	self, applied, committed := s.status.Self, s.status.Position.Seq, s.committed()
 	for _, r := range roles {
@@ -105,7 +104,6 @@ func standbyState(n promote.NodeInfo) int {
 	return stopped
 }
 
-// lag shows how far behind a standby is.
 func (s *scrape) lag(to sink) {
 	const entries = "Commits in the journal that this node has not applied; 0 on a primary, left out without a state."
 	gauge(to, "understudy_lag_entries", entries, s.lagEntries)
@@ -176,7 +174,6 @@ func (s *scrape) etcd(to sink) {
 	}
 }
 
-// refusedConnections shows how often a connection was one too many.
 func (s *scrape) refusedConnections(to sink) {
 	const help = "Connections that this node closed as they were too many: on ports other than HTTP of their address or in all (peer), on any of the identity of their certificate (identity)."
 	counterBy(to, "understudy_connections_refused_total", "of", refusedPeer, help, s.refusedPeers)

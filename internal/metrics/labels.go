@@ -42,12 +42,10 @@ func texts[T any](list []T, text func(T) string) []string {
 	return out
 }
 
-// roles are all roles that a node can have.
 var roles = []promote.Role{
 	promote.Standby, promote.Electing, promote.Promoting, promote.Primary, promote.HandingOver, promote.Fenced, promote.Stopping,
 }
 
-// roleName returns a role as a label's value.
 func roleName(r promote.Role) string { return strings.ReplaceAll(string(r), " ", "_") }
 
 // reasons are the reasons whose series exist from the start. Otherwise the first load would
@@ -57,7 +55,6 @@ var reasons = []journal.Reason{
 	journal.ReasonDigest, journal.ReasonDifference, journal.ReasonLag, journal.ReasonFounded,
 }
 
-// deleteTypes are all types of delete events.
 var deleteTypes = []deleteevents.Type{
 	deleteevents.Remove, deleteevents.RemoveByRegex, deleteevents.RemoveAll, deleteevents.PutRevoke, deleteevents.UnmountSegment, deleteevents.EvictTenant,
 }
@@ -69,7 +66,6 @@ const (
 	refusedOther    = "other"
 )
 
-// refusals are all reasons why etcd refused a commit.
 var refusals = []string{refusedNoSpace, refusedTooLarge, refusedOther}
 
 // Why a connection was closed at once.

@@ -133,7 +133,6 @@ func rates(now, base marks) (calls, batches string) {
 	return strings.Join(singles, ", "), strings.Join(many, ", ")
 }
 
-// mooncakeHA writes the figures of high availability.
 func (s *scrape) mooncakeHA(writeFailures int64) string {
 	return fmt.Sprintf("HA Metrics Summary: last_seq=%d, applied_seq=%d, lag=%d, pending=0, mutation_queue=%d, batch_commits=0, sync_commits=0, "+
 		"skipped=0, checksum_fail=0, etcd_fail=%d, watch_disconn=0, state=%d",

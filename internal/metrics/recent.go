@@ -25,7 +25,6 @@ type tally struct {
 	lapses  int
 }
 
-// since returns what came after an earlier tally.
 func (t tally) since(before tally) tally {
 	d := tally{at: t.at - before.at, commits: t.commits - before.commits, took: t.took - before.took, lapses: t.lapses - before.lapses}
 	for i, n := range t.within {

@@ -130,7 +130,6 @@ func newCollector(take func() *scrape) *collector {
 	return c
 }
 
-// Describe sends the description of every figure.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range c.descs {
 		ch <- d

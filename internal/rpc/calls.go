@@ -296,7 +296,6 @@ func itemsOf(req any) int {
 	return 0
 }
 
-// requestID returns the request id that a message carries, or 0.
 func requestID(req any) uint64 {
 	if r, ok := req.(interface{ GetRequestId() uint64 }); ok {
 		return r.GetRequestId()

@@ -67,10 +67,8 @@ func (l *lineStream) Context() context.Context { return l.ctx }
 // SetHeader does nothing: no call of AdminService has headers.
 func (*lineStream) SetHeader(grpcmd.MD) error { return nil }
 
-// SendHeader does nothing, likewise.
 func (*lineStream) SendHeader(grpcmd.MD) error { return nil }
 
-// SetTrailer does nothing, likewise.
 func (*lineStream) SetTrailer(grpcmd.MD) {}
 
 // RecvMsg reads the request, and returns io.EOF from then on.
@@ -88,7 +86,6 @@ func (l *lineStream) RecvMsg(m any) error {
 	return nil
 }
 
-// SendMsg writes a line.
 func (l *lineStream) SendMsg(m any) error {
 	line, err := lineOf(m.(protobuf.Message))
 	if err != nil {

@@ -34,7 +34,6 @@ func (f *front) items(op string, request uint64, failed []error) []*pb.ItemError
 	return items
 }
 
-// tenantOf returns the tenant whose keys a request is about.
 func (f *front) tenantOf(r interface{ GetTenant() string }) string {
 	return f.Tenants.Of(r.GetTenant())
 }

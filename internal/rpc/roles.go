@@ -136,7 +136,6 @@ type orderNote struct {
 
 type orderKey struct{}
 
-// noteOf returns the note of a call's order.
 func noteOf(ctx context.Context) *orderNote {
 	if note, ok := ctx.Value(orderKey{}).(*orderNote); ok {
 		return note

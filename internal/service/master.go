@@ -330,7 +330,6 @@ func await(ctx context.Context, outcome <-chan struct{}) error {
 	}
 }
 
-// checkBatch refuses a batch that is empty or too large.
 func checkBatch(op string, n int) error {
 	if n == 0 {
 		return errs.New(errs.InvalidParams, op, "the batch is empty; give at least one item")
@@ -341,7 +340,6 @@ func checkBatch(op string, n int) error {
 	return nil
 }
 
-// checkKey refuses a key that no object can have.
 func checkKey(op, tenant, key string) error {
 	switch {
 	case len(key) > metadata.MaxKeyBytes:

@@ -35,7 +35,6 @@ func (l *Liveness) Held() int {
 	return l.mass.held
 }
 
-// silence returns for how long a client has been silent.
 func (c heard) silence(now time.Duration) time.Duration {
 	return now - (c.deadline - c.ttl)
 }

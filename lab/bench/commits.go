@@ -111,7 +111,6 @@ func syncs(ctx context.Context, dir string, o CommitOptions) (Step, error) {
 	})
 }
 
-// puts puts the same key of each caller repeatedly.
 func puts(ctx context.Context, client *clientv3.Client, callers int, o CommitOptions) (Step, error) {
 	value := string(make([]byte, o.Bytes))
 	return timed(ctx, callers, o.Duration, func(ctx context.Context, caller int) error {
@@ -196,7 +195,6 @@ func timed(ctx context.Context, callers int, d time.Duration, do func(ctx contex
 	}, err
 }
 
-// processorTime returns the CPU time that this process has used.
 func processorTime() (time.Duration, error) {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {

@@ -418,13 +418,11 @@ func (r *rig) fill(ctx context.Context) error {
 	return nil
 }
 
-// put prepares the reservation of an object.
 func (r *rig) put(key string) (metadata.Change, error) {
 	e, _, _, err := r.primary.PreparePutStart(&metadata.Put{Tenant: metadata.DefaultTenant, Key: key, Size: 4096, Replicas: 1}, r.now())
 	return e, err
 }
 
-// endPut prepares the completion of a put.
 func (r *rig) endPut(key string) (metadata.Change, error) {
 	e, _, err := r.primary.PreparePutEnd(metadata.PutRef{Tenant: metadata.DefaultTenant, Key: key, Selector: metadata.SelectMemory}, nil)
 	return e, err

@@ -11,7 +11,6 @@ import (
 	"github.com/understudy-store/understudy/promote"
 )
 
-// Names of the children's commands.
 const (
 	etcdCommand    = "__etcd"
 	masterCommand  = "__master"

@@ -67,7 +67,6 @@ func (c *Cluster) makeOwnMembers() error {
 	return nil
 }
 
-// witnessName is the name of the witness, the node without metadata.
 const witnessName = "witness"
 
 // WitnessMember is the member of the node without metadata.

@@ -28,7 +28,6 @@ again. What stands after -- goes to the master and the standbys, such as
 // alertsFile is the file of the alerts, relative to the root of a clone.
 const alertsFile = "deploy/prometheus/alerts.yml"
 
-// localOptions are the options of a local cluster.
 type localOptions struct {
 	members, standbys int
 	dir               string

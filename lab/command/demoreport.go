@@ -11,7 +11,6 @@ import (
 	"github.com/understudy-store/understudy/lab/replay"
 )
 
-// demoReport prints a report for people.
 func demoReport(w io.Writer, r *demo.Report) {
 	s := &r.Settings
 	fmt.Fprintf(w, "\nLoad          %s: %s requests for %s blocks, %s of them distinct; an endless cache would hit %.1f %%\n",

@@ -257,7 +257,6 @@ func violations(count map[string]int) string {
 	return cli.Or(strings.Join(list, ", "))
 }
 
-// drillReport prints results for people.
 func drillReport(w io.Writer, r *drill.Report) {
 	fmt.Fprintf(w, "\nSeed %d\n", r.Seed)
 	t := cli.NewTable(w, "", "No", "Drill", "Rounds", "Outage p50", "p99", "max ms", "Promises", "Calls", "Time")
@@ -291,7 +290,6 @@ func outcome(d *drill.Result) string {
 	}
 }
 
-// conclusion sums up the results of all drills.
 func conclusion(r *drill.Report) string {
 	count := make(map[string]int)
 	for i := range r.Drills {

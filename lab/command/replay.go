@@ -27,7 +27,6 @@ No other memory may be mounted, for this process could not write or read there.
 
 It exits with 1 if any promise was broken.`
 
-// replayFlags are the flags of `lab replay`.
 type replayFlags struct {
 	replay.Config
 	trace    string

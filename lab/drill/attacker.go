@@ -360,7 +360,6 @@ func onSocket(ctx context.Context, address string, do func(net.Conn)) {
 	do(c)
 }
 
-// mooncakeFrame is a request of Mooncake's protocol.
 func mooncakeFrame(function uint32, body []byte) []byte {
 	frame := []byte{coro.Magic, 0, 0, 0, 0, 0, 0, 0}
 	frame = binary.LittleEndian.AppendUint32(frame, function)

@@ -43,7 +43,6 @@ func (e *Env) newBulkOf(tenant string) *bulk {
 
 func bulkKey(group, n int) string { return fmt.Sprintf("bulk/%03d/%d", group, n) }
 
-// bulkKeys are some keys of a group.
 func bulkKeys(group, from, to int) (keys []string) {
 	for i := from; i < to; i++ {
 		keys = append(keys, bulkKey(group, i))
@@ -51,7 +50,6 @@ func bulkKeys(group, from, to int) (keys []string) {
 	return keys
 }
 
-// groupPattern matches the keys of a group.
 func groupPattern(group int) string { return fmt.Sprintf("^bulk/%03d/", group) }
 
 func (b *bulk) fill(ctx context.Context, groups, n int, size uint64, how client.PutConfig) error {

@@ -303,7 +303,6 @@ func (e *Env) anyRole() promote.Role {
 	return promote.Standby
 }
 
-// until waits until so returns true, within a time limit.
 func until(ctx context.Context, limit time.Duration, what string, so func(context.Context) (bool, error)) {
 	do(cluster.Poll(ctx, limit, what, so))
 }

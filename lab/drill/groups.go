@@ -45,7 +45,6 @@ func groups(ctx context.Context, e *Env) {
 	})
 }
 
-// putGroup puts objects of a group, as Mooncake's client does.
 func (m *mover) putGroup(ctx context.Context, name string, keys []string) {
 	for _, key := range keys {
 		call(ctx, m, m.generation.PutStart,

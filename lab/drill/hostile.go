@@ -107,5 +107,4 @@ func forgetPeak(n *cluster.Node) {
 	do(os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", n.PID), []byte("5"), 0))
 }
 
-// rss is how much memory a node takes, in bytes.
 func rss(n *cluster.Node) uint64 { return must(must(procfs.NewProc(n.PID)).NewStatus()).VmRSS }

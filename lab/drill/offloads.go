@@ -147,7 +147,6 @@ func (e *Env) fillUp(ctx context.Context, b *bulk) {
 	})
 }
 
-// removeAll removes all objects.
 func (b *bulk) removeAll(ctx context.Context) error {
 	_, err := b.RemoveAll(ctx, client.Removal{Force: true})
 	return err

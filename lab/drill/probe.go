@@ -78,10 +78,8 @@ func (e *Env) probe(ctx context.Context, n *cluster.Node, limit time.Duration) *
 	return p
 }
 
-// probers are the probers of all nodes.
 type probers []*prober
 
-// probeAll begins to send calls to each node.
 func (e *Env) probeAll(ctx context.Context) (all probers) {
 	for _, n := range e.cluster.Nodes {
 		all = append(all, e.probe(ctx, n, time.Second))
@@ -95,7 +93,6 @@ func (p probers) stop() {
 	}
 }
 
-// end stops the calls and returns all answers.
 func (p probers) end() (answers []answer) {
 	for _, one := range p {
 		answers = append(answers, one.end()...)
@@ -103,7 +100,6 @@ func (p probers) end() (answers []answer) {
 	return answers
 }
 
-// ask sends one call.
 func (e *Env) ask(ctx context.Context, objects pb.ObjectServiceClient, write bool, writer string, limit time.Duration) answer {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -85,7 +85,6 @@ func (e *Env) restartAll(ctx context.Context, etcd bool, meanwhile func(context.
 		(e.Now() - began).Round(time.Millisecond))
 }
 
-// loseStates deletes the state files of all nodes.
 func (e *Env) loseStates() {
 	for _, n := range e.cluster.Nodes {
 		do(e.cluster.ForgetState(n))

@@ -162,7 +162,6 @@ func (c *count) join(o *count) {
 // parts is how many goroutines place objects, each a part of them.
 const parts = 16
 
-// place places all objects.
 func (o *Options) place(ctx context.Context, counts []*count) error {
 	var done [parts][]*count
 	g, ctx := errgroup.WithContext(ctx)
@@ -220,7 +219,6 @@ func (o *Options) layout(c *count) Layout {
 	return l
 }
 
-// byTenant places whole tenants.
 func (o *Options) byTenant(p *client.Placement, clusters int) float64 {
 	sizes, all := make([]float64, clusters), 0.0
 	for i := range o.Tenants {

@@ -34,7 +34,6 @@ type disksOf struct {
 	by map[string]*disk
 }
 
-// open gives a host a new SSD.
 func (d *disksOf) open(endpoint string) *disk {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -45,7 +44,6 @@ func (d *disksOf) open(endpoint string) *disk {
 	return d.by[endpoint]
 }
 
-// lose removes a host's SSD.
 func (d *disksOf) lose(endpoint string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -67,7 +65,6 @@ func (d *disk) read(label string) []byte {
 	return d.files[label]
 }
 
-// write writes a file.
 func (d *disk) write(label string, block []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

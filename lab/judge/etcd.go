@@ -134,7 +134,6 @@ func (a *audit) Changed(string) {}
 
 func (a *audit) Founded(journal.Cursor) error { return nil }
 
-// Commit checks the next commit.
 func (a *audit) Commit(c *metadata.Commit, at journal.Cursor) error {
 	a.last = c.Seq
 	a.commits++

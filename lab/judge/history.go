@@ -28,7 +28,6 @@ func (l *Load) recorded() []Record {
 	return l.records[:len(l.records):len(l.records)]
 }
 
-// full reports whether the history has no more room.
 func (l *Load) full() bool { return len(l.recorded()) >= l.config.MaxCalls }
 
 // History returns a copy of the calls so far, in the order in which they began.

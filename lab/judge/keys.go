@@ -122,7 +122,6 @@ func (k *keyring) together(one *key) string {
 	return k.group(one)
 }
 
-// ever returns all keys that were ever used.
 func (k *keyring) ever() []*key {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -234,14 +234,12 @@ type watcher struct {
 	attempts atomic.Int64  // of the last call
 }
 
-// Call notes how many attempts a call has taken.
 func (w *watcher) Call(method string, attempts int, _ errs.Kind, _ time.Duration) {
 	if method != "Ping" && method != "ReMountSegment" { // these run in the background
 		w.attempts.Store(int64(attempts)) // atomic, since an owner mounts and unmounts while it works
 	}
 }
 
-// LeaderChanged records a new primary.
 func (w *watcher) LeaderChanged(leader client.Leader) {
 	for old := w.term.Load(); leader.Term > old && !w.term.CompareAndSwap(old, leader.Term); old = w.term.Load() {
 	}

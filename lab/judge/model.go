@@ -33,7 +33,6 @@ type alternative struct {
 	held time.Duration
 }
 
-// is reports whether the key has an object in a state.
 func (a alternative) is(status status, id client.ObjectID) bool {
 	return a.status == status && a.id == id
 }

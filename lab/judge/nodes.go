@@ -174,7 +174,6 @@ func (n peer) ranges(ctx context.Context, dead graves, t *tally) error {
 	}
 }
 
-// dump lists a node's ranges.
 func (n peer) dump(ctx context.Context, run func(*pb.DumpRangesResponse)) error {
 	stream, err := n.admin.DumpRanges(ctx, &pb.DumpRangesRequest{})
 	if err != nil {
@@ -221,7 +220,6 @@ func (i *inspection) run(m *pb.DumpRangesResponse) {
 	s.ranges = append(s.ranges, m.GetRanges()...)
 }
 
-// judge checks what was collected.
 func (i *inspection) judge() {
 	for k, s := range i.segments {
 		for _, o := range i.segments[:k] {

@@ -250,21 +250,18 @@ func (o *owner) transfer(ctx context.Context, what transfer, move bool) bool {
 	return err == nil
 }
 
-// fill writes a block to memory that was reserved.
 func (o *owner) fill(at metadata.Descriptor, block []byte) {
 	if err := o.load.hosts.Write(at.Endpoint, at.Address, block); err != nil {
 		o.load.seen.add(A, "%v: a target of a transfer: %v", seconds(o.load.Now()), err)
 	}
 }
 
-// movedTo records where an object was moved.
 func (l *Load) movedTo(id client.ObjectID, endpoint string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.moved[id] = endpoint
 }
 
-// ownerCounts counts the tasks that owners have done.
 type ownerCounts struct{ copies, moves, offloads, diskReads, diskEvictions, promotions atomic.Int64 }
 
 // OwnerCounts returns how many tasks of each kind owners have done.

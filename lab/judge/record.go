@@ -26,7 +26,6 @@ const (
 	Mark        Call = "mark"
 )
 
-// mutates reports whether a call changes something.
 func (c Call) mutates() bool { return c != Get && c != Exist && c != Mark }
 
 // An Outcome is the outcome of a call, as far as its client knows.

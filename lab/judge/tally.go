@@ -51,7 +51,6 @@ func (t *tally) add(promise, format string, args ...any) {
 	t.note(promise, 1, fmt.Sprintf(promise+": "+format, args...))
 }
 
-// addAll adds what another tally has.
 func (t *tally) addAll(o *tally) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -59,7 +59,6 @@ func judgeHistory(ctx context.Context, history []Record, rules *Rules) (v Verdic
 	return v, t, dead, err
 }
 
-// graves has the grave of each key.
 type graves map[string]grave
 
 // has reports whether an object of a key is known to be gone for good.

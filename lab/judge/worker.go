@@ -124,7 +124,6 @@ func (w *worker) put(k *key) error { return w.begin(k, false) }
 // upsert is put, but replaces whatever is under the key.
 func (w *worker) upsert(k *key) error { return w.begin(k, !w.load.config.Old) }
 
-// label names a key of the worker's tenant.
 func (w *worker) label(k *key) string { return label(w.tenant, k.name) }
 
 // pins reports whether the worker pins what it puts under a key.

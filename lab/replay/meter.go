@@ -36,7 +36,6 @@ func newMeter(clk clock.Clock, onLeader func(term uint64)) *meter {
 	return &meter{clock: clk, onLeader: onLeader, calls: make(map[string]*hdrhistogram.Histogram)}
 }
 
-// Call notes a call that has ended.
 func (m *meter) Call(method string, _ int, kind errs.Kind, took time.Duration) {
 	now := m.clock()
 	m.mu.Lock()
@@ -63,7 +62,6 @@ func (m *meter) Call(method string, _ int, kind errs.Kind, took time.Duration) {
 	m.last = now
 }
 
-// LeaderChanged notes a new primary.
 func (m *meter) LeaderChanged(l client.Leader) {
 	m.mu.Lock()
 	first := l.Term > m.term
@@ -74,7 +72,6 @@ func (m *meter) LeaderChanged(l client.Leader) {
 	}
 }
 
-// Remounted does nothing.
 func (m *meter) Remounted(int, error) {}
 
 // outage returns the longest time without an answer that ended after since.

@@ -274,7 +274,6 @@ func (c patientConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// serveFronts lets connections through.
 func (s *Server) serveFronts() {
 	s.clients.carries.Go(s.clients.serve)
 	if s.peers != nil {

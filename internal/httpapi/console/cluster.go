@@ -54,7 +54,6 @@ func (v clusterView) Preflight(n *pb.Node) string {
 	return strings.Join(append(say, n.GetTakeoverChanges()...), "; ") + "."
 }
 
-// lag is how far a node is behind the journal.
 func lag(n *pb.Node) string {
 	text := countText(n.GetLagEntries()) + " commits"
 	if n.GetLagEntries() == 1 {

@@ -61,7 +61,6 @@ func (t *tail) read(ctx context.Context, n Node, at metadata.Position) error {
 	return nil
 }
 
-// newest returns the newest events from a sequence on.
 func newest(ctx context.Context, n Node, from metadata.Seq) (list []*pb.EventsResponse, err error) {
 	for e, err := range n.Events(ctx, from, false) {
 		if err != nil {

@@ -269,7 +269,6 @@ func (r *Recorder) add(s sample) {
 	*last = append(*last, s)
 }
 
-// bounded drops the oldest of a list that is too long.
 func bounded[T any](list []T, most int) []T {
 	if len(list) <= most {
 		return list

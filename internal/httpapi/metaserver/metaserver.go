@@ -49,7 +49,6 @@ type Store interface {
 // errFull means that a limit of the store is reached.
 var errFull = errors.New("the metadata server is full")
 
-// totals is how much a store holds.
 type totals struct{ keys, bytes int }
 
 // after returns the totals when a value has replaced another one.
@@ -67,7 +66,6 @@ func (t totals) after(key string, old, value []byte) (totals, error) {
 	return t, nil
 }
 
-// An answer is what a request gets.
 type answer struct {
 	code int
 	text string

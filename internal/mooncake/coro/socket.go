@@ -182,7 +182,6 @@ func (s *socket) tryWrite(b []byte) (written int, err error) {
 	return written, nil
 }
 
-// Read reads what there is, and waits until there is something.
 func (s *socket) Read(b []byte) (int, error) {
 	for {
 		if _, err := s.left(&s.readBy); err != nil {
@@ -198,7 +197,6 @@ func (s *socket) Read(b []byte) (int, error) {
 	}
 }
 
-// Write writes all, and waits for that.
 func (s *socket) Write(b []byte) (written int, err error) {
 	for {
 		if _, err := s.left(&s.writeBy); err != nil {
@@ -250,7 +248,6 @@ func (s *socket) left(by *time.Time) (time.Duration, error) {
 	return 0, os.ErrDeadlineExceeded
 }
 
-// SetReadDeadline ends waits of Read at a time; the zero time is no end.
 func (s *socket) SetReadDeadline(t time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -259,7 +256,6 @@ func (s *socket) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// SetWriteDeadline ends waits of Write at a time; the zero time is no end.
 func (s *socket) SetWriteDeadline(t time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -268,7 +264,6 @@ func (s *socket) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// SetDeadline is both.
 func (s *socket) SetDeadline(t time.Time) error {
 	return errors.Join(s.SetReadDeadline(t), s.SetWriteDeadline(t))
 }

@@ -83,7 +83,6 @@ func (t *Transport) newCaller(address string, config client.Config) *caller {
 	return &caller{t, address, config.ClusterID, config.ClientID, newPool(t, address, config.MaxMessageBytes)}
 }
 
-// Close ends all connections, and the calls in progress.
 func (c *caller) Close() error {
 	c.pool.close()
 	return nil
@@ -92,7 +91,6 @@ func (c *caller) Close() error {
 // ResetConnectBackoff does nothing: each call that needs a connection dials.
 func (c *caller) ResetConnectBackoff() {}
 
-// Invoke makes a call of the contract.
 func (c *caller) Invoke(ctx context.Context, name string, req, resp any, options ...grpc.CallOption) error {
 	a := &attempt{Context: ctx, caller: c}
 	err := needsGRPC(name)

@@ -26,7 +26,6 @@ type order struct {
 // maxLogged is how many bytes of a request are logged with an order.
 const maxLogged = 300
 
-// newOrder begins the order of a call with these arguments.
 func newOrder(a *args) order {
 	var b strings.Builder
 	say := func(name string, value any) { fmt.Fprintf(&b, "%s:%v ", name, value) }

@@ -20,7 +20,6 @@ func (s spent) since(earlier spent) spent {
 	return spent{s.master - earlier.master, max(0, s.others-earlier.others)}
 }
 
-// cpu reads what has been spent.
 func (t *target) cpu() (s spent, err error) {
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {

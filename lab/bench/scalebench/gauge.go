@@ -18,7 +18,6 @@ import (
 	"github.com/understudy-store/understudy/lab/cluster"
 )
 
-// rss returns the resident memory of a process.
 func rss(pid int) (int64, error) {
 	p, err := procfs.NewProc(pid)
 	if err != nil {

@@ -159,7 +159,6 @@ func (w *world) snapshot(ctx context.Context, _ *Task) (int64, error) {
 	return int64(s.GetObjects()), standby.UntilPromotable(ctx)
 }
 
-// handover makes the standby the primary, in order.
 func (w *world) handover(ctx context.Context, t *Task) (int64, error) {
 	old := w.primary
 	if err := old.UntilHandover(ctx); err != nil {
