@@ -287,7 +287,8 @@ func (a *App) wire(etcd *etcdConn) error {
 	} else {
 		a.node = newClusterNode(a, etcd)
 	}
-	a.metadataStore, a.metrics, a.recorder, a.hot = a.newMetadataStore(etcd), a.newMetrics(etcd), a.newRecorder(), new(service.HotKeys)
+	a.metadataStore, a.metrics, a.hot = a.newMetadataStore(etcd), a.newMetrics(etcd), new(service.HotKeys)
+	a.recorder = &console.Recorder{Read: a.reading, Now: clock.Wall}
 	if err := a.newMooncakePorts(); err != nil {
 		return err
 	}

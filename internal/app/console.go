@@ -19,10 +19,6 @@ import (
 	"github.com/understudy-store/understudy/promote"
 )
 
-func (a *App) newRecorder() *console.Recorder {
-	return &console.Recorder{Read: a.reading, Now: clock.Wall}
-}
-
 // countsFresh is how long the counts of the primary are taken after this node read them: it reads
 // them once a second while etcd answers.
 const countsFresh = 5 * time.Second

@@ -127,6 +127,8 @@ func (f *Flags) diagnose(ctx context.Context, all nodes) *diagnosis {
 			limits = limitsOf(figures[i])
 		}
 	}
-	f.checkEtcd(ctx, d, all, limits)
+	if !f.askEtcd(ctx, d, all, limits) {
+		d.etcdByNodes(all, limits)
+	}
 	return d
 }

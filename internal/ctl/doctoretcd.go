@@ -18,14 +18,6 @@ import (
 	"github.com/understudy-store/understudy/journal"
 )
 
-// checkEtcd checks etcd by the answers of its members, or if none answers here, by what the
-// nodes have heard from them.
-func (f *Flags) checkEtcd(ctx context.Context, d *diagnosis, all nodes, keep limits) {
-	if !f.askEtcd(ctx, d, all, keep) {
-		d.etcdByNodes(all, keep)
-	}
-}
-
 // askEtcd checks etcd by the answers of its members. It reports whether one answers.
 func (f *Flags) askEtcd(ctx context.Context, d *diagnosis, all nodes, keep limits) bool {
 	endpoints := f.etcd

@@ -26,14 +26,12 @@ type buffer struct {
 	Endpoint string `json:"transport_endpoint_"`
 }
 
-func bufferOf(r metadata.Descriptor) buffer { return buffer{r.Size, r.Address, r.Protocol, r.Endpoint} }
-
 // buffers returns the readable replicas in memory.
 func buffers(replicas []metadata.Descriptor) []buffer {
 	list := []buffer{} // never null
 	for _, r := range replicas {
 		if r.Kind == metadata.Memory && r.Status == metadata.Complete {
-			list = append(list, bufferOf(r))
+			list = append(list, buffer{r.Size, r.Address, r.Protocol, r.Endpoint})
 		}
 	}
 	return list

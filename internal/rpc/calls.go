@@ -156,7 +156,7 @@ func newCallsUnderWay(most int64) *callsUnderWay {
 // take counts a call, if there may be one more.
 func (c *callsUnderWay) take(ctx context.Context) (giveBack func(), err error) {
 	if c.first.Add(1) <= c.most/4 {
-		return c.giveBackFirst, nil
+		return func() { c.first.Add(-1) }, nil
 	}
 	c.first.Add(-1)
 	peer := callerFor(ctx).Peer
@@ -165,8 +165,6 @@ func (c *callsUnderWay) take(ctx context.Context) (giveBack func(), err error) {
 	}
 	return func() { c.more.GiveBack(peer, 1) }, nil
 }
-
-func (c *callsUnderWay) giveBackFirst() { c.first.Add(-1) }
 
 // A line bounds the calls of operators: few are answered at once, the others wait. One
 // peer may have at most half of either, and waiting calls take turns by peer.

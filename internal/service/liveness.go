@@ -358,7 +358,9 @@ func (m *Master) expireSilent(ctx context.Context, client segment.ClientID, log 
 	switch {
 	case err == nil && !back:
 		log.Info().Stringer("client", client).Int("segments", n).Msg("client went silent, its segments were unmounted")
-		if names = m.unused(names); len(names) > 0 {
+		// A process that restarted in the place of a dead one has mounted under the same name, and
+		// publishes its entry under that name only once, so the entry must stay.
+		if names = slices.DeleteFunc(names, m.Store.HasSegmentNamed); len(names) > 0 {
 			m.Expired(ctx, names)
 		}
 	case err != nil && ctx.Err() == nil:
@@ -376,13 +378,6 @@ func (m *Master) namesOf(client segment.ClientID) (names []string) {
 		names = append(names, s.Name)
 	}
 	return names
-}
-
-// unused returns the names that no segment has any more. A process that restarted in the
-// place of a dead one has mounted under the same name, and publishes its entry under that
-// name only once, so the entry must stay.
-func (m *Master) unused(names []string) []string {
-	return slices.DeleteFunc(names, m.Store.HasSegmentNamed)
 }
 
 // retry makes a client that could not be expired come up at the next tick.

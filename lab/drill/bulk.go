@@ -50,8 +50,6 @@ func bulkKeys(group, from, to int) (keys []string) {
 	return keys
 }
 
-func groupPattern(group int) string { return fmt.Sprintf("^bulk/%03d/", group) }
-
 func (b *bulk) fill(ctx context.Context, groups, n int, size uint64, how client.PutConfig) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(bulkWriters)

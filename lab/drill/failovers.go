@@ -325,8 +325,8 @@ func (e *Env) coldStart(ctx context.Context) {
 	serves := e.load.MayLose("SIGKILL of all nodes")
 	for _, n := range e.cluster.Nodes {
 		n.Kill()
+		do(e.cluster.ForgetState(n))
 	}
-	e.loseStates()
 	first := e.cluster.Nodes[0]
 	do(e.cluster.StartNode(ctx, first, promote.Primary))
 	// The node must not serve by itself: another node might have the state. The drill

@@ -13,32 +13,26 @@ const machineOutage = 3 * time.Second
 
 // killMachines kills by turns the primary, the node whose member leads etcd, and a random node,
 // and starts it again each time.
-func killMachines(ctx context.Context, e *Env) {
+func killMachines(ctx context.Context, e *Env) { e.killByTurns(ctx, false) }
+
+// killBesideWitness does the same with two nodes and a witness, which has a member of etcd and
+// no metadata.
+func killBesideWitness(ctx context.Context, e *Env) { e.killByTurns(ctx, true) }
+
+func (e *Env) killByTurns(ctx context.Context, witness bool) {
 	e.OwnEtcd = true
 	// Without a deposal, the outage lasts until etcd has elected a leader and the primary's
 	// session has ended.
 	defer func() { e.boundOutages(machineOutage, e.SessionTTL+etcdElection+time.Second) }()
-	e.rounds(ctx, episode{work: &work{}}, func(ctx context.Context) {
-		do(e.cluster.Settled(ctx))
-		p := e.working(ctx)
-		leads := e.cluster.NodeOf(must(e.cluster.EtcdLeader(ctx)))
-		victim := e.victim(p.primary, leads, e.cluster.Nodes...)
-		e.killMachine(ctx, p, victim, leads)
-		e.restart(ctx, victim)
-	})
-}
-
-// killBesideWitness does the same with two nodes and a witness, which has a member of etcd and
-// no metadata.
-func killBesideWitness(ctx context.Context, e *Env) {
-	e.OwnEtcd = true
-	defer func() { e.boundOutages(machineOutage, e.SessionTTL+etcdElection+time.Second) }()
-	e.rounds(ctx, episode{Config: cluster.Config{Witness: true}, work: &work{}}, func(ctx context.Context) {
+	e.rounds(ctx, episode{Config: cluster.Config{Witness: witness}, work: &work{}}, func(ctx context.Context) {
 		do(e.cluster.Settled(ctx))
 		p := e.working(ctx)
 		leads := e.cluster.NodeOf(must(e.cluster.EtcdLeader(ctx))) // nil if the witness leads
-		victim := e.victim(p.primary, leads, append([]*cluster.Node{nil}, e.cluster.Nodes...)...)
-		if victim != nil {
+		all := e.cluster.Nodes
+		if witness {
+			all = append([]*cluster.Node{nil}, all...)
+		}
+		if victim := e.victim(p.primary, leads, all); victim != nil {
 			e.killMachine(ctx, p, victim, leads)
 			e.restart(ctx, victim)
 			return
@@ -49,7 +43,7 @@ func killBesideWitness(ctx context.Context, e *Env) {
 }
 
 // victim is in turn the primary, the node whose member leads etcd, and any.
-func (e *Env) victim(primary, leads *cluster.Node, all ...*cluster.Node) *cluster.Node {
+func (e *Env) victim(primary, leads *cluster.Node, all []*cluster.Node) *cluster.Node {
 	switch e.result.Rounds % 3 {
 	case 1:
 		return leads

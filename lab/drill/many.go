@@ -102,8 +102,7 @@ func (e *Env) killAmidRemovals(ctx context.Context, p pair) error {
 func (e *Env) removeAll(ctx context.Context, b *bulk, p pair) {
 	g, removing := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		_, err := b.RemoveAll(removing, client.Removal{Force: true})
-		return openOr(err)
+		return openOr(b.removeAll(removing))
 	})
 	g.Go(func() error {
 		err := cluster.Poll(removing, 30*time.Second, "the removal has begun", func(ctx context.Context) (bool, error) {
@@ -132,7 +131,7 @@ func openOr(err error) error {
 // group's keys again.
 func (b *bulk) removeGroup(ctx context.Context, group int) (removal, error) {
 	var r removal
-	if _, err := b.RemoveByRegex(ctx, groupPattern(group), client.Removal{Force: true}); err != nil {
+	if _, err := b.RemoveByRegex(ctx, fmt.Sprintf("^bulk/%03d/", group), client.Removal{Force: true}); err != nil {
 		return r, openOr(err)
 	}
 	r.acknowledged = true

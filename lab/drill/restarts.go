@@ -85,12 +85,6 @@ func (e *Env) restartAll(ctx context.Context, etcd bool, meanwhile func(context.
 		(e.Now() - began).Round(time.Millisecond))
 }
 
-func (e *Env) loseStates() {
-	for _, n := range e.cluster.Nodes {
-		do(e.cluster.ForgetState(n))
-	}
-}
-
 // stateAway cuts the only complete standby off from etcd, kills the primary, and starts it
 // without its state and with permission to start empty. It must wait for the standby.
 func stateAway(ctx context.Context, e *Env) {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/rs/zerolog"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
@@ -207,9 +208,21 @@ var formats = template.FuncMap{
 	"lag":     lag,
 	"float":   func(f float64) string { return fmt.Sprintf("%.2f", f) },
 	"minus":   func(a, b float64) string { return fmt.Sprintf("%.2f", max(0, a-b)) },
-	"bytes":   bytesText,
+	"bytes":   humanize.IBytes,
 	"count":   countText,
 	"percent": func(f float64) string { return fmt.Sprintf("%.1f %%", 100*f) },
+}
+
+func countText(n any) string {
+	switch n := n.(type) {
+	case int:
+		return humanize.Comma(int64(n))
+	case int64:
+		return humanize.Comma(n)
+	case uint64:
+		return humanize.Comma(int64(n))
+	}
+	return "?"
 }
 
 // lasted writes a duration with as many digits as people need.

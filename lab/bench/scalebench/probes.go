@@ -104,16 +104,12 @@ func (p *probes) close() {
 	p.ended.Wait()
 }
 
-func newHistogram() *hdrhistogram.Histogram {
-	return hdrhistogram.New(1, (10 * time.Minute).Microseconds(), 2)
-}
-
 func (p *probes) reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.times = make(map[string]*hdrhistogram.Histogram)
 	for _, one := range p.list {
-		p.times[one.name] = newHistogram()
+		p.times[one.name] = hdrhistogram.New(1, (10 * time.Minute).Microseconds(), 2)
 	}
 }
 
