@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -89,12 +90,7 @@ func (c *Client) BatchReplicaClear(ctx context.Context, keys []string, segmentNa
 	resp, _, err := ask(ctx, c, opBatchReplicaClear, &pb.BatchReplicaClearRequest{
 		Tenant: c.config.Tenant, RequestId: newRequestID(), ClientId: c.config.ClientID.String(), Keys: keys, SegmentName: segmentName,
 	}, func(r *pb.BatchReplicaClearResponse) bool {
-		for _, i := range r.GetCleared() {
-			if int(i) >= len(keys) {
-				return false
-			}
-		}
-		return true
+		return !slices.ContainsFunc(r.GetCleared(), func(i uint32) bool { return int(i) >= len(keys) })
 	})
 	if err != nil {
 		return nil, err

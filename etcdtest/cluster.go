@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -172,14 +173,7 @@ func (c *Cluster) StopAll() {
 
 // Leader returns the member that leads, among those that are up and not
 // paused, or -1 while there is none.
-func (c *Cluster) Leader() int {
-	for i, n := range c.nodes {
-		if n.leads() {
-			return i
-		}
-	}
-	return -1
-}
+func (c *Cluster) Leader() int { return slices.IndexFunc(c.nodes, (*node).leads) }
 
 // WaitLeader returns the member that leads, as soon as there is one.
 func (c *Cluster) WaitLeader(t testing.TB) int {

@@ -124,10 +124,8 @@ func (e *follower) lookForClock(ctx context.Context) {
 // begin prepares for the stream of a node, which begins with the first event of the commit
 // from.
 func (e *follower) begin(n *node) {
-	if !e.begun {
-		e.begun = true
-		e.head(e.cmd.OutOrStdout())
-	}
+	e.begun = true
+	e.head(e.cmd.OutOrStdout())
 	e.from = cmp.Or(e.from, n.status.GetState().GetSequence()+1)
 	e.seen = 0
 }

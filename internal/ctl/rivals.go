@@ -19,13 +19,13 @@ const rivalryHelp = "look again, as it may pass while one takes over; if it stay
 
 // rivalries returns the rivalries: several primaries, or several journals.
 func (ns nodes) rivalries() (list []rivalry) {
-	serving, journals := ns.serving(), ns.withJournal()
-	if len(serving) > 1 {
+	if serving := ns.serving(); len(serving) > 1 {
 		list = append(list, rivalryOf("primary", serving, fmt.Sprintf("%d nodes serve: ", len(serving)), func(n *node) string {
 			return fmt.Sprintf("at %s in term %d", n.address, n.status.GetHeader().GetTerm())
 		}))
 	}
 	history := func(n *node) string { return n.status.GetJournal().GetHistory() }
+	journals := slices.DeleteFunc(ns.answering(), func(n *node) bool { return history(n) == "" })
 	if slices.ContainsFunc(journals, func(n *node) bool { return history(n) != history(journals[0]) }) {
 		list = append(list, rivalryOf("journal", journals, "the states of these nodes come from different journals: ", func(n *node) string { return "from " + history(n) }))
 	}
@@ -44,8 +44,4 @@ func rivalryOf(check string, of nodes, text string, has func(*node) string) riva
 
 func (ns nodes) serving() nodes {
 	return slices.DeleteFunc(ns.answering(), func(n *node) bool { return n.status.GetNode().GetRole() != pb.Role_ROLE_PRIMARY })
-}
-
-func (ns nodes) withJournal() nodes {
-	return slices.DeleteFunc(ns.answering(), func(n *node) bool { return n.status.GetJournal().GetHistory() == "" })
 }

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -175,6 +176,14 @@ func connectTo(ctx context.Context, endpoints []string, at int, access Access, l
 	}
 	m.there.Store(true)
 	return m, nil
+}
+
+// secure reports whether all endpoints are reached over TLS by a client that has it.
+func secure(endpoints []string) bool {
+	return !slices.ContainsFunc(endpoints, func(e string) bool {
+		scheme, _, found := strings.Cut(e, "://")
+		return found && scheme != "https"
+	})
 }
 
 // checkKey is read to see whether etcd answers. Nobody writes it.

@@ -166,13 +166,7 @@ func (t *termOf) send(batch []change) {
 		}
 	}
 	if !t.Format.ObjectKey { // without the key, an event without a hash names no object
-		kept := batch[:0]
-		for _, c := range batch {
-			if c.kind == cleared || c.hashed {
-				kept = append(kept, c)
-			}
-		}
-		batch = kept
+		batch = slices.DeleteFunc(batch, func(c change) bool { return c.kind != cleared && !c.hashed })
 	}
 	if len(batch) == 0 {
 		return
