@@ -109,6 +109,35 @@ func (m *Master) putStart(ctx context.Context, op string, p PutRequest, items []
 	return c.reserved(outcomes), errorsOf(outcomes), nil
 }
 
+// retryOverQuota makes those puts again that broke their tenant's quota, after objects of
+// the tenant were evicted for them.
+func (m *Master) retryOverQuota(ctx context.Context, p PutRequest, items []PutItem, outcomes []outcome, reserve prepare) {
+	if !m.Tenants {
+		return
+	}
+	var over []int
+	wanted := func(quota uint64) (bytes uint64, _ metadata.ObjectID) {
+		over = over[:0]
+		for i, o := range outcomes {
+			if n := metadata.MemoryOf(items[i].Size, uint64(p.Config.Replicas)); o.overQuota() && n <= quota {
+				over, bytes = append(over, i), min(bytes+n, quota)
+			}
+		}
+		return bytes, 0
+	}
+	m.evictions.Retry(ctx, p.Tenant, wanted, func() {
+		again := func(k int, now metadata.Time) (metadata.Change, <-chan struct{}, error) { return reserve(over[k], now) }
+		for k, o := range m.commit(ctx, len(over), m.putBytes(p, items), again) {
+			outcomes[over[k]] = o
+		}
+	})
+	for _, o := range outcomes {
+		if o.overQuota() {
+			m.Counters.Tenants.rejected(p.Tenant)
+		}
+	}
+}
+
 // A putCall is a PutStart or a BatchPutStart under way.
 type putCall struct {
 	m     *Master
