@@ -173,19 +173,17 @@ func (m *Master) commit(ctx context.Context, n, bytes int, prepare prepare) []ou
 	for i := range todo {
 		todo[i] = i
 	}
-	for len(todo) > 0 {
+	var err error
+	for len(todo) > 0 && err == nil {
 		size := min(len(todo), max(1, roundBytes/bytes))
-		blocked, wait, err := m.round(ctx, todo[:size], size*bytes, prepare, outcomes)
-		if err == nil && len(blocked) == size { // nothing can be done before that
+		blocked, wait, failed := m.round(ctx, todo[:size], size*bytes, prepare, outcomes)
+		if err = failed; err == nil && len(blocked) == size { // nothing can be done before that
 			err = await(ctx, wait)
 		}
-		if todo = append(blocked, todo[size:]...); err == nil {
-			continue
-		}
-		for _, i := range todo {
-			outcomes[i].err = err
-		}
-		break
+		todo = append(blocked, todo[size:]...)
+	}
+	for _, i := range todo {
+		outcomes[i].err = err
 	}
 	return outcomes
 }
