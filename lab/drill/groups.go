@@ -48,7 +48,9 @@ func groups(ctx context.Context, e *Env) {
 // putGroup puts objects of a group, as Mooncake's client does.
 func (m *mover) putGroup(ctx context.Context, name string, keys []string) {
 	for _, key := range keys {
-		call(ctx, m, func(g *mooncake.Generation) mooncake.Call[mooncake.Result[mooncake.Placement]] { return g.PutStart },
+		call(ctx, m, func(g *mooncake.Generation) mooncake.Call[mooncake.Result[mooncake.ObjectReplicas]] {
+			return g.PutStart
+		},
 			mooncake.Args{Key: key, Size: offloadSize, Config: mooncake.ReplicateConfig{Replicas: 1, Groups: &[]string{name}}})
 		call(ctx, m, func(g *mooncake.Generation) mooncake.Call[mooncake.Done] { return g.PutEnd },
 			mooncake.Args{Item: mooncake.PutItem{Key: key}})

@@ -167,7 +167,9 @@ func (o *mooncakeOwner) mount(ctx context.Context, name string) {
 
 func (o *mooncakeOwner) put(ctx context.Context, key, name string) {
 	how := mooncake.ReplicateConfig{Replicas: 1, Preferred: []string{name}}
-	call(ctx, &o.mover, func(g *mooncake.Generation) mooncake.Call[mooncake.Result[mooncake.Placement]] { return g.PutStart },
+	call(ctx, &o.mover, func(g *mooncake.Generation) mooncake.Call[mooncake.Result[mooncake.ObjectReplicas]] {
+		return g.PutStart
+	},
 		mooncake.Args{Key: key, Size: bulkSize, Config: how})
 	call(ctx, &o.mover, func(g *mooncake.Generation) mooncake.Call[mooncake.Done] { return g.PutEnd }, mooncake.Args{Item: mooncake.PutItem{Key: key}})
 }
