@@ -6,8 +6,8 @@
 // (cutoff.go). So evictions cost etcd next to nothing, however many there are, and
 // all nodes evict the same.
 //
-// tenant.go chooses what goes for a tenant's quota. Those evictions are journaled as
-// removals of single objects, by the caller.
+// tenant.go chooses what goes for a tenant's quota, and tenantloop.go decides when. Those
+// evictions are journaled as removals of single objects, by a TenantJournal.
 //
 // The package must never evict what a reader holds a lease on: renewals that the
 // journal lacks are journaled before the cutoff.

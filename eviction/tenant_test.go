@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/eviction"
 	"github.com/understudy-store/understudy/lab/lonetest"
 	"github.com/understudy-store/understudy/metadata"
@@ -17,13 +16,7 @@ func search(p *lonetest.Primary) *eviction.TenantSearch {
 // next commits what a search finds next.
 func next(p *lonetest.Primary, s *eviction.TenantSearch, bytes uint64, most int) (objects int, freed uint64) {
 	drops, freed := s.Next(bytes, most, p.Now())
-	changes := make([]metadata.Change, len(drops))
-	for i, d := range drops {
-		if changes[i] = d.Partial; d.Removal != nil {
-			changes[i] = deleteevents.Of(deleteevents.EvictTenant, d.Removal)
-		}
-	}
-	p.Commit(changes...)
+	p.Commit(changesOf(drops)...)
 	return len(drops), freed
 }
 

@@ -208,11 +208,10 @@ func (t *Ticket) Submit(ctx context.Context, changes ...metadata.Change) ([]erro
 	case <-ctx.Done():
 	}
 	if q.withdraw(s) {
-		q.abort(changes)
-		return nil, late(ctx.Err())
+		q.refuse([]*submission{s}, late(ctx.Err()))
 	}
 	select {
-	case <-s.done: // the outcome came first after all
+	case <-s.done: // it was withdrawn, or the outcome came first after all
 		return s.answers, s.err
 	default:
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/understudy-store/understudy/internal/security/share"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/journal/nowait"
+	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -47,6 +48,38 @@ func TestPeersShareTheQueue(t *testing.T) {
 			ticket.Release()
 		}
 	}) // the others leave with the context
+}
+
+// A change that counts how often it was taken back.
+type takenBack struct {
+	metadata.Change
+	times int
+}
+
+func (c *takenBack) Abort(*metadata.Store) { c.times++ }
+
+// The change of a caller that goes while it is queued is aborted, once.
+func TestAChangeThatIsTakenBackIsAborted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := journal.NewQueue(metadata.New(metadata.Options{}), 1<<20) // nobody commits
+		ctx, gone := context.WithCancel(t.Context())
+		change, outcome := &takenBack{Change: leasesync.NewFiller()}, make(chan error, 1)
+		go func() {
+			_, err := q.Submit(ctx, change)
+			outcome <- err
+		}()
+		synctest.Wait()
+		if _, n := q.Len(); n != 1 {
+			t.Fatalf("%d submissions are queued, want one", n)
+		}
+		gone()
+		if err := <-outcome; errs.KindOf(err) != errs.Unavailable {
+			t.Errorf("got %v, want %v", err, errs.Unavailable)
+		}
+		if _, n := q.Len(); n != 0 || change.times != 1 {
+			t.Errorf("%d submissions are queued, and the change was taken back %d times; want none, and once", n, change.times)
+		}
+	})
 }
 
 // The smallest queue has room for the largest submission.

@@ -68,9 +68,9 @@ func (l *Leases) GetReplicaList(tenant, key string, now metadata.Time) (metadata
 	return l.get(l.Store.Lock(tenant, key), now)
 }
 
-// BatchGetReplicaList is GetReplicaList for the i-th key of a batch.
-func (l *Leases) BatchGetReplicaList(batch *metadata.Batch, i int, now metadata.Time) (metadata.ReplicaList, <-chan struct{}, error) {
-	return l.get(batch.Lock(i), now)
+// BatchGetReplicaList is GetReplicaList for the i-th of several lookups.
+func (l *Leases) BatchGetReplicaList(lookups *metadata.Lookups, i int, now metadata.Time) (metadata.ReplicaList, <-chan struct{}, error) {
+	return l.get(lookups.Lock(i), now)
 }
 
 // get unlocks the entry.
@@ -94,9 +94,9 @@ func (l *Leases) Exists(tenant, key string, now metadata.Time) bool {
 	return l.exists(l.Store.Lock(tenant, key), now)
 }
 
-// BatchExists is Exists for the i-th key of a batch.
-func (l *Leases) BatchExists(batch *metadata.Batch, i int, now metadata.Time) bool {
-	return l.exists(batch.Lock(i), now)
+// BatchExists is Exists for the i-th of several lookups.
+func (l *Leases) BatchExists(lookups *metadata.Lookups, i int, now metadata.Time) bool {
+	return l.exists(lookups.Lock(i), now)
 }
 
 // exists unlocks the entry.

@@ -98,7 +98,7 @@ func BenchmarkBatch(b *testing.B) {
 		fillStore(b, s, n)
 		now, leases := s.Position().Time+1_000_000, leases(s)
 		random := rand.New(rand.NewPCG(1, 2))
-		run := func(name string, one func(keys *metadata.Batch, key string, i int)) {
+		run := func(name string, one func(keys *metadata.Lookups, key string, i int)) {
 			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
 				requests, took := make([]string, batch), time.Duration(0)
 				runtime.LockOSThread()
@@ -108,7 +108,7 @@ func BenchmarkBatch(b *testing.B) {
 						requests[i] = benchKey(random.IntN(n))
 					}
 					start := threadTime(b)
-					keys := s.Batch("default", requests)
+					keys := s.Lookups("default", requests)
 					for i, key := range requests {
 						one(keys, key, i)
 					}
@@ -118,17 +118,17 @@ func BenchmarkBatch(b *testing.B) {
 				b.ReportMetric(0, "ns/op") // most of it made the keys
 			})
 		}
-		run("exists", func(keys *metadata.Batch, _ string, i int) {
+		run("exists", func(keys *metadata.Lookups, _ string, i int) {
 			if !leases.BatchExists(keys, i, now) {
 				b.Fatal("looking up a key that was put: got that it does not exist, want that it does")
 			}
 		})
-		run("get", func(keys *metadata.Batch, _ string, i int) {
+		run("get", func(keys *metadata.Lookups, _ string, i int) {
 			if _, _, err := leases.BatchGetReplicaList(keys, i, now); err != nil {
 				b.Fatal(err)
 			}
 		})
-		run("getOneByOne", func(_ *metadata.Batch, key string, _ int) {
+		run("getOneByOne", func(_ *metadata.Lookups, key string, _ int) {
 			if _, _, err := leases.GetReplicaList("default", key, now); err != nil {
 				b.Fatal(err)
 			}

@@ -180,9 +180,9 @@ func TestKeysInPlaceStayThere(t *testing.T) {
 	}
 }
 
-// A batch finds the same objects as single lookups: in any order, with keys that are missing,
+// Lookups of many keys find the same objects as single ones: in any order, with keys that are missing,
 // duplicate, or collide in their shard, and with more keys than are read ahead at once.
-func TestBatchAsSingleLookups(t *testing.T) {
+func TestLookupsAsSingleOnes(t *testing.T) {
 	c := newCluster(t)
 	c.mount(1, "a", 1<<20)
 	var asked []string
@@ -194,13 +194,13 @@ func TestBatchAsSingleLookups(t *testing.T) {
 		asked = append(asked, name, fmt.Sprint("key-", i/2))
 	}
 	for _, tenant := range []string{metadata.DefaultTenant, "nobody"} {
-		batch := c.primary.Batch(tenant, asked)
+		lookups := c.primary.Lookups(tenant, asked)
 		for i, name := range asked {
 			if i%7 == 1 {
 				continue // it may be left out
 			}
 			for range 2 { // and asked again
-				e := batch.Lock(i)
+				e := lookups.Lock(i)
 				there, got := e.Exists(), ""
 				if there {
 					got = e.Key()

@@ -109,10 +109,12 @@ func (s *Store) PreparePutStart(put *Put, now Time) (*PutStart, *Object, <-chan 
 	if err := s.meter(e, put, old); err != nil {
 		return nil, nil, nil, err
 	}
-	withFile := put.DiskPath != "" && (old.none() || !s.alike(put, old, now))
-	if err := s.reserve(e, put, withFile); err != nil {
+	if err := s.reserve(e, put); err != nil {
 		e.charge.release()
 		return nil, nil, nil, err
+	}
+	if put.DiskPath != "" && (old.none() || !s.alike(put, old, now)) {
+		e.DiskPath = put.DiskPath + "." + e.ID.String() // an abandoned writer may still write the file of its own put
 	}
 	e.pending = sh.begin(key, old)
 	e.pending.put, e.pending.inPlace, e.pending.charge = e.ID, e.InPlace, e.charge
@@ -181,7 +183,7 @@ func (s *Store) Abandon(tenant, key string, id ObjectID) {
 }
 
 // reserve gives the put its id and its ranges, busy from now on.
-func (s *Store) reserve(e *PutStart, put *Put, withFile bool) error {
+func (s *Store) reserve(e *PutStart, put *Put) error {
 	if !e.InPlace {
 		var buf [4]segment.Allocation
 		placed := s.pool.Allocate(buf[:0], segment.Request{Size: put.Size, Replicas: put.Replicas, Preferred: put.Preferred})
@@ -197,9 +199,6 @@ func (s *Store) reserve(e *PutStart, put *Put, withFile bool) error {
 	if e.ID, ok = s.ids.take(); !ok {
 		e.giveBack()
 		return errs.New(errs.Unavailable, "PutStart", "this term has run out of object ids; hand over, so that a new one begins")
-	}
-	if withFile {
-		e.DiskPath = put.DiskPath + "." + e.ID.String() // an abandoned writer may still write the file of its own put
 	}
 	return nil
 }
@@ -275,12 +274,7 @@ func (e *PutStart) Apply(tx *Tx) error {
 		return errs.NoAvailableHandle
 	}
 	if !old.none() && (e.Upsert || old.survey().complete == 0) {
-		if old.survey().complete == 0 {
-			tx.s.counts.discarded.Add(1)
-			tx.discarding = true
-		}
 		tx.takeOver(sh, old, e)
-		tx.discarding = false
 	}
 	if old := sh.there(tx.s.hash.of(tenant, e.Key), tenant, e.Key); !old.none() {
 		tx.Fail("object %v is put under a key that object %v holds", e.ID, old.id)

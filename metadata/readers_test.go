@@ -34,14 +34,14 @@ func TestReadersWhileObjectsComeAndGo(t *testing.T) {
 				default:
 				}
 				asked := names[at : at+100]
-				batch := c.primary.Batch(metadata.DefaultTenant, asked)
+				lookups := c.primary.Lookups(metadata.DefaultTenant, asked)
 				for i, name := range asked {
-					e := batch.Lock(i)
+					e := lookups.Lock(i)
 					if e.Exists() && (e.Key() != name || e.Tenant() != metadata.DefaultTenant) {
 						t.Errorf("looking up %.20s: got the object of %.20s, want its own or none", name, e.Key())
 					}
 					e.Unlock()
-					list, wait, err := grants.BatchGetReplicaList(batch, i, 1)
+					list, wait, err := grants.BatchGetReplicaList(lookups, i, 1)
 					if wait == nil && err == nil && (list.Size != uint64(len(name)) || len(list.Replicas) != 1 || list.Replicas[0].Segment != "a") {
 						t.Errorf("reading %.20s: got %+v, want %d bytes on a, or no object", name, list, len(name))
 					}

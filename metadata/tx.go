@@ -58,8 +58,7 @@ func (s *Store) Apply(c *Commit, answers []error) (Position, error) {
 				continue
 			}
 			tx.following = c.Changes[i+1:]
-			err := change.Apply(tx)
-			if answers != nil {
+			if err := change.Apply(tx); answers != nil {
 				answers[i] = err
 			}
 		}

@@ -127,9 +127,12 @@ func (e *PutStart) inherit(replicas []replica, old object) []replica {
 
 // takeOver removes the object that a put replaces. Needs the shard's lock.
 func (tx *Tx) takeOver(sh *shard, old object, e *PutStart) {
+	if tx.discarding = old.survey().complete == 0; tx.discarding {
+		tx.s.counts.discarded.Add(1)
+	}
 	// An object whose segments are all unmounted is no part of the state: nodes that have
 	// swept it, or loaded a snapshot, do not know its request.
-	if old.exists() && old.survey().complete == 0 && tx.s.Rules() >= displacedRules && tx.s.requests.hasRoom() {
+	if old.exists() && tx.discarding && tx.s.Rules() >= displacedRules && tx.s.requests.hasRoom() {
 		tx.remember(old.request()) // its caller may have no answer yet
 	}
 	tx.s.subtractTerms(old)
@@ -141,5 +144,6 @@ func (tx *Tx) takeOver(sh *shard, old object, e *PutStart) {
 			tx.dropReplica(old, &r, e.LeaseUntil)
 		}
 	}
+	tx.discarding = false
 	tx.s.unfile(sh, old)
 }

@@ -218,12 +218,9 @@ func (p *Pool) Allocate(dst []Allocation, req Request) []Allocation {
 		return dst
 	}
 	a := attempt{pool: p, groups: groups, req: req, dst: dst, first: len(dst)}
-	for _, name := range req.Preferred {
-		if a.placed() {
-			break
-		}
-		if g, found := groups.Get(name); found {
-			a.try(name, g)
+	for i := 0; i < len(req.Preferred) && !a.placed(); i++ {
+		if g, found := groups.Get(req.Preferred[i]); found {
+			a.try(req.Preferred[i], g)
 		}
 	}
 	a.probes, a.looks = 0, 0 // a preference takes nothing from the rest (behaviours 4)
@@ -253,10 +250,8 @@ func (a *attempt) done() bool { return a.placed() || a.probes >= maxProbes || a.
 // that name already. All segments of a name are one probe, or none if all lack free
 // bytes: a host with very many must not hide the others.
 func (a *attempt) try(name string, g group) {
-	for _, placed := range a.dst[a.first:] {
-		if placed.Segment.Name == name {
-			return
-		}
+	if slices.ContainsFunc(a.dst[a.first:], func(placed Allocation) bool { return placed.Segment.Name == name }) {
+		return
 	}
 	a.looks++
 	if a.req.Size >= g.room.tooLarge.Load() {
@@ -267,16 +262,13 @@ func (a *attempt) try(name string, g group) {
 	if len(g.segments) > 1 {
 		start = a.pool.random(len(g.segments))
 	}
-	probed := false
+	probes := a.probes + 1
 	for i := range g.segments {
 		s := g.segments[(start+i)%len(g.segments)]
 		if !s.mightHold(a.req.Size) {
 			continue
 		}
-		if !probed {
-			probed = true
-			a.probes++
-		}
+		a.probes = probes
 		if s.fits.Load() < a.req.Size {
 			continue
 		}

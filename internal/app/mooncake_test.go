@@ -53,7 +53,7 @@ func (c caller) put(key string) {
 	who := segment.ClientID{7}
 	spec := segment.Spec{ID: segment.ID{7}, Name: "host", Base: 1 << 40, Size: 1 << 20, Endpoint: "host:1", Protocol: "tcp"}
 	var done mooncake.Done
-	var placed mooncake.Result[mooncake.Placement]
+	var placed mooncake.Result[mooncake.ObjectReplicas]
 	_, err := mooncakeclient.Do(ctx, c.Conn, g.ReMountSegment, &mooncake.Args{Segments: []segment.Spec{spec}, Client: who}, &done)
 	if err == nil && done.Failure == 0 {
 		_, err = mooncakeclient.Do(ctx, c.Conn, g.PutStart,
@@ -348,7 +348,7 @@ func TestHardPinSurvivesAFailover(t *testing.T) {
 	put := func(c caller, key string, size uint64, hard bool) int32 {
 		t.Helper()
 		ctx, g, who := t.Context(), c.Generation, segment.ClientID{7}
-		var placed mooncake.Result[mooncake.Placement]
+		var placed mooncake.Result[mooncake.ObjectReplicas]
 		how := mooncake.ReplicateConfig{Replicas: 1, HardPin: hard}
 		if _, err := mooncakeclient.Do(ctx, c.Conn, g.PutStart, &mooncake.Args{Client: who, Key: key, Size: size, Config: how}, &placed); err != nil {
 			t.Fatal(err)

@@ -105,9 +105,9 @@ func (a *App) serveMetadata(ctx context.Context) error {
 }
 
 // httpNode returns the status of this node without asking etcd.
-func (a *App) httpNode() httpapi.Node {
+func (a *App) httpNode() httpapi.NodeStatus {
 	s := a.node.promoteStatus()
-	st := httpapi.Node{
+	st := httpapi.NodeStatus{
 		NodeID: s.Self.ID, Role: string(s.Self.Role), Term: uint64(max(s.Leader.Term, s.Position.Term)),
 		Promotable: s.Self.Promotable, Why: s.Self.Why,
 	}

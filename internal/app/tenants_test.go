@@ -53,7 +53,7 @@ func (m *member) quotas(method, query, body string) string {
 // putFor puts a key of a tenant and returns the number of the error.
 func (c caller) putFor(tenant, key string, size uint64) int32 {
 	c.t.Helper()
-	var placed mooncake.Result[mooncake.Placement]
+	var placed mooncake.Result[mooncake.ObjectReplicas]
 	var done mooncake.Done
 	who := segment.ClientID{7}
 	_, err := mooncakeclient.Do(c.t.Context(), c.Conn, c.Generation.PutStart,

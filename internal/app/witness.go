@@ -87,8 +87,8 @@ func (w *witness) serveHTTP(ctx context.Context) error {
 }
 
 // node returns the status of the witness without asking etcd.
-func (w *witness) node() httpapi.Node {
-	n := httpapi.Node{NodeID: w.app.cfg.Node.ID, Role: httpapi.Witness, Obstacle: "it votes in etcd, and holds no metadata"}
+func (w *witness) node() httpapi.NodeStatus {
+	n := httpapi.NodeStatus{NodeID: w.app.cfg.Node.ID, Role: httpapi.Witness, Obstacle: "it votes in etcd, and holds no metadata"}
 	if !w.etcd.server.HasLeader() {
 		n.Why = "its member of etcd knows no leader: more than half of the members must run"
 		n.Obstacle = n.Why

@@ -16,8 +16,8 @@ import (
 	"github.com/understudy-store/understudy/internal/service"
 )
 
-// A Node is the status of this node, and the body of /node.
-type Node struct {
+// A NodeStatus is the status of this node, and the body of /node.
+type NodeStatus struct {
 	NodeID     string  `json:"node_id"`
 	Role       string  `json:"role"`       // a promote.Role, or Witness
 	Term       uint64  `json:"term"`       // the newest one that this node knows of
@@ -44,10 +44,10 @@ type Leader struct {
 // API is what answers are made of.
 type API struct {
 	Gate    *service.Gate
-	Node    func() Node   // it must not block
-	Admin   http.Handler  // answers below AdminPath, and checks roles itself; nil for none
-	Metrics http.Handler  // answers scrapes
-	Summary func() string // the key figures as one line
+	Node    func() NodeStatus // it must not block
+	Admin   http.Handler      // answers below AdminPath, and checks roles itself; nil for none
+	Metrics http.Handler      // answers scrapes
+	Summary func() string     // the key figures as one line
 	// MooncakeSummary returns them as Mooncake's master writes them: its own, and those
 	// of high availability.
 	MooncakeSummary func() (master, ha string)

@@ -16,7 +16,7 @@ import (
 // Each order has its result in the log.
 func TestOrdersHaveResults(t *testing.T) {
 	var log bytes.Buffer
-	a := API{Gate: service.NewGate(), Node: func() Node { return Node{} }, Metrics: http.NotFoundHandler(), Log: zerolog.New(&log)}
+	a := API{Gate: service.NewGate(), Node: func() NodeStatus { return NodeStatus{} }, Metrics: http.NotFoundHandler(), Log: zerolog.New(&log)}
 	for result, h := range map[string]http.Handler{
 		"503 Service Unavailable": a.Handler(),
 		"OK":                      a.guarded(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})),
@@ -41,7 +41,7 @@ func TestOrdersHaveResults(t *testing.T) {
 // hosts.
 func TestIdleOrdersFillNoLog(t *testing.T) {
 	var log bytes.Buffer
-	a := API{Gate: service.NewGate(), Node: func() Node { return Node{} }, Metrics: http.NotFoundHandler(), Log: zerolog.New(&log)}
+	a := API{Gate: service.NewGate(), Node: func() NodeStatus { return NodeStatus{} }, Metrics: http.NotFoundHandler(), Log: zerolog.New(&log)}
 	var answer func(*orderWriter)
 	h := a.guarded(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		answer(w.(*orderWriter))
@@ -78,7 +78,7 @@ func TestIdleOrdersFillNoLog(t *testing.T) {
 // A page of another site may have its name lead here, or post a form.
 func TestForeignPages(t *testing.T) {
 	admin := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) })
-	a := API{Admin: admin, Gate: service.NewGate(), Node: func() Node { return Node{} }, Metrics: http.NotFoundHandler(), Log: zerolog.Nop(), Hosts: []string{"node.example"}}
+	a := API{Admin: admin, Gate: service.NewGate(), Node: func() NodeStatus { return NodeStatus{} }, Metrics: http.NotFoundHandler(), Log: zerolog.Nop(), Hosts: []string{"node.example"}}
 	for _, test := range []struct {
 		method, host, site string
 		want               int

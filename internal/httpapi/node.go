@@ -30,7 +30,7 @@ type leaderView struct {
 	View    *uint64 `json:"view_version"` // the term
 }
 
-func (s Node) view() (v leaderView) {
+func (s NodeStatus) view() (v leaderView) {
 	if s.Leader != nil {
 		v.Address, v.View = &s.Leader.RPC, &s.Term
 	}
@@ -38,7 +38,7 @@ func (s Node) view() (v leaderView) {
 }
 
 // upstream returns the role and the state of high availability in upstream's words.
-func (s Node) upstream() (role, state string) {
+func (s NodeStatus) upstream() (role, state string) {
 	switch {
 	case s.Role == Witness:
 		return Witness, Witness
@@ -121,7 +121,7 @@ func (a API) ready(w http.ResponseWriter, r *http.Request) {
 }
 
 // obstacle says why this node does not serve, and what to do.
-func (s Node) obstacle() string {
+func (s NodeStatus) obstacle() string {
 	text := "this node is " + s.Role
 	if why := cmp.Or(s.Obstacle, s.Why); why != "" {
 		text += ": " + why
@@ -134,7 +134,7 @@ func (s Node) obstacle() string {
 
 func (a API) node(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, a.status()) }
 
-func (a API) status() Node {
+func (a API) status() NodeStatus {
 	s := a.Node()
 	s.Serving = a.Gate.Serves()
 	return s

@@ -40,7 +40,7 @@ type rig struct {
 	gate    *service.Gate
 	fenced  atomic.Bool
 	fences  atomic.Int64 // if not 0, so many looks at the fence go well
-	status  httpapi.Node
+	status  httpapi.NodeStatus
 	api     httpapi.API
 	handler http.Handler
 	log     strings.Builder
@@ -50,7 +50,7 @@ type rig struct {
 func newRig(t testing.TB) *rig {
 	t.Helper()
 	p := lonetest.Start(t, metadata.Options{}, params, 16<<20)
-	r := &rig{t: t, p: p, gate: service.NewGate(), status: httpapi.Node{
+	r := &rig{t: t, p: p, gate: service.NewGate(), status: httpapi.NodeStatus{
 		NodeID: "n1", Role: "primary", Term: 3, Promotable: true,
 		Leader: &httpapi.Leader{NodeID: "n1", RPC: "10.0.0.1:50051", HTTP: "10.0.0.1:9003"},
 	}}
@@ -95,7 +95,7 @@ func (r *rig) fence() error {
 }
 
 // stands is how the rig stands: another node leads once its fence is closed.
-func (r *rig) stands() httpapi.Node {
+func (r *rig) stands() httpapi.NodeStatus {
 	s := r.status
 	if r.fenced.Load() {
 		s.Leader = &httpapi.Leader{NodeID: "n2", RPC: "10.0.0.2:50051", HTTP: "10.0.0.2:9003"}

@@ -48,7 +48,7 @@ func TestLargeAnswers(t *testing.T) {
 	}
 	found := mooncake.Result[[]mooncake.KeyedReplicas]{Value: make([]mooncake.KeyedReplicas, 100_000)}
 	for i := range found.Value {
-		found.Value[i] = mooncake.KeyedReplicas{Key: fmt.Sprint(i), Placement: mooncake.Placement{ID: 1, Replicas: replicas[:1]}}
+		found.Value[i] = mooncake.KeyedReplicas{Key: fmt.Sprint(i), ObjectReplicas: mooncake.ObjectReplicas{ID: 1, Replicas: replicas[:1]}}
 	}
 	lists := make([]mooncake.Result[metadata.ReplicaList], 10_000)
 	for i := range lists {

@@ -56,14 +56,14 @@ type Generation struct {
 	GetReplicaList         Call[Result[listOf]]
 	BatchGetReplicaList    Call[[]Result[listOf]]
 	GetReplicaListByRegex  Call[Result[[]KeyedReplicas]]
-	PutStart               Call[Result[Placement]]
-	BatchPutStart          Call[[]Result[Placement]]
+	PutStart               Call[Result[ObjectReplicas]]
+	BatchPutStart          Call[[]Result[ObjectReplicas]]
 	PutEnd                 Call[Done]
 	BatchPutEnd            Call[[]Done]
 	PutRevoke              Call[Done]
 	BatchPutRevoke         Call[[]Done]
-	UpsertStart            Call[Result[Placement]]
-	BatchUpsertStart       Call[[]Result[Placement]]
+	UpsertStart            Call[Result[ObjectReplicas]]
+	BatchUpsertStart       Call[[]Result[ObjectReplicas]]
 	UpsertEnd              Call[Done]
 	BatchUpsertEnd         Call[[]Done]
 	UpsertRevoke           Call[Done]
@@ -213,7 +213,7 @@ func (b *builder) reads() {
 	exists := structpack.Expected(flag)
 	entries := structpack.Map(
 		at("key", func(k *KeyedReplicas) *string { return &k.Key }, text),
-		at("replicas", func(k *KeyedReplicas) *Placement { return &k.Placement }, b.placement()))
+		at("replicas", func(k *KeyedReplicas) *ObjectReplicas { return &k.ObjectReplicas }, b.objectReplicas()))
 
 	key, keys := b.withTenant(argKey), b.withTenant(argKeys)
 	g.ExistKey = call(b, "ExistKey", key, exists)
@@ -223,27 +223,27 @@ func (b *builder) reads() {
 	g.GetReplicaListByRegex = call(b, "GetReplicaListByRegex", key, structpack.Expected(entries))
 }
 
-func (b *builder) placement() structpack.Codec[Placement] {
-	return replicaList(b.replica, func(p *Placement) *metadata.ObjectID { return &p.ID }, func(p *Placement) *[]metadata.Descriptor { return &p.Replicas })
+func (b *builder) objectReplicas() structpack.Codec[ObjectReplicas] {
+	return replicaList(b.replica, func(p *ObjectReplicas) *metadata.ObjectID { return &p.ID }, func(p *ObjectReplicas) *[]metadata.Descriptor { return &p.Replicas })
 }
 
 func (b *builder) puts() {
 	g := b.g
-	placement := structpack.Expected(b.placement())
+	replicas := structpack.Expected(b.objectReplicas())
 	config := at("config", func(a *Args) *ReplicateConfig { return &a.Config }, b.config)
 	item := at("object_meta", func(a *Args) *PutItem { return &a.Item }, b.putEnd)
 	items := at("object_metas", func(a *Args) *[]PutItem { return &a.Items }, structpack.Vector(b.putEnd))
 
 	one, many := b.withTenant(argClient, argKey, argSize, config), b.withTenant(argClient, argKeys, argSizes, config)
-	g.PutStart = call(b, "PutStart", one, placement)
-	g.BatchPutStart = call(b, "BatchPutStart", many, structpack.Vector(placement))
+	g.PutStart = call(b, "PutStart", one, replicas)
+	g.BatchPutStart = call(b, "BatchPutStart", many, structpack.Vector(replicas))
 	g.PutEnd = call(b, "PutEnd", b.withTenant(argClient, item, argKind), done)
 	g.BatchPutEnd = call(b, "BatchPutEnd", b.withTenant(argClient, items, argKind), eachOne)
 	g.PutRevoke = call(b, "PutRevoke", b.withTenant(argClient, argKey, argKind), done)
 	g.BatchPutRevoke = call(b, "BatchPutRevoke", b.withTenant(argClient, argKeys, argKind), eachOne)
 
-	g.UpsertStart = call(b, "UpsertStart", one, placement)
-	g.BatchUpsertStart = call(b, "BatchUpsertStart", many, structpack.Vector(placement))
+	g.UpsertStart = call(b, "UpsertStart", one, replicas)
+	g.BatchUpsertStart = call(b, "BatchUpsertStart", many, structpack.Vector(replicas))
 	g.UpsertEnd = call(b, "UpsertEnd", b.withTenant(argClient, item, argKind), done)
 	g.BatchUpsertEnd = call(b, "BatchUpsertEnd", b.withTenant(argClient, items), eachOne)
 	g.UpsertRevoke = call(b, "UpsertRevoke", b.withTenant(argClient, argKey, argKind), done)

@@ -94,8 +94,8 @@ type OffloadedObject struct {
 	Endpoint                          string
 }
 
-// A Placement is the answer to a PutStart.
-type Placement struct {
+// ObjectReplicas are an object with its replicas: the answer to a PutStart.
+type ObjectReplicas struct {
 	ID       metadata.ObjectID
 	Replicas []metadata.Descriptor
 }
@@ -103,7 +103,7 @@ type Placement struct {
 // A KeyedReplicas is an entry of the answer to GetReplicaListByRegex.
 type KeyedReplicas struct {
 	Key string
-	Placement
+	ObjectReplicas
 }
 
 // ClientAddresses are a client's, in the answer to BatchQueryIp.

@@ -17,12 +17,11 @@ func (s *objectService) PutStart(ctx context.Context, r *pb.PutStartRequest) (*p
 	if err != nil {
 		return nil, err
 	}
-	item := service.PutItem{Key: r.GetKey(), Size: r.GetSize(), Group: r.GetGroupId()}
-	got, err := m.PutStart(ctx, put, item)
+	got, err := m.PutStart(ctx, put, service.PutItem{Key: r.GetKey(), Size: r.GetSize(), Group: r.GetGroupId()})
 	if err != nil {
 		return nil, err
 	}
-	return &pb.PutStartResponse{Header: s.header(m.Term), Object: one(got.ID, item.Size, nil, got.Replicas)}, nil
+	return &pb.PutStartResponse{Header: s.header(m.Term), Object: one(got.ID, r.GetSize(), nil, got.Replicas)}, nil
 }
 
 func (s *objectService) BatchPutStart(ctx context.Context, r *pb.BatchPutStartRequest) (*pb.BatchPutStartResponse, error) {

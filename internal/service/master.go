@@ -107,10 +107,7 @@ type Master struct {
 	drains    *drains
 	segments  *share.Budget // held while a segment or an SSD is mounted or unmounted, until that is applied
 	quotas    *share.Budget // held while a quota is set, until that is applied
-	evictions *share.Budget // held while objects of a tenant are evicted for its quota
-	// restUntil says until when evictTenant looks for no objects of a tenant; guarded by
-	// evictions.
-	restUntil map[string]metadata.Time
+	evictions *eviction.TenantLoop
 	offloads  *offloads
 	// promotions is nil if nothing is promoted.
 	promotions *promotions
@@ -135,7 +132,11 @@ func NewMaster(m Master) *Master {
 		limit = m.OffloadQueue
 	}
 	m.tasks, m.segments, m.offloads = places(1), places(1), newOffloads(limit, m.OffloadOnEvict, m.Store)
-	m.quotas, m.evictions, m.restUntil = places(1), places(1), make(map[string]metadata.Time)
+	m.quotas = places(1)
+	m.evictions = eviction.NewTenantLoop(&eviction.TenantLoop{
+		Store: m.Store, Journal: quotaEvictions{&m, places(1)}, Now: m.Now,
+		Watermark: m.TenantWatermark, Ratio: m.TenantRatio, SoftPins: m.EvictSoftPinned,
+	})
 	if m.Offload && m.Promotion.On {
 		m.promotions = newPromotions(m.Promotion, m.Store, m.Counters)
 	}
@@ -149,6 +150,9 @@ type outcome struct {
 	change metadata.Change // committed and applied, whatever it answered; nil if there was nothing to change
 	err    error
 }
+
+// overQuota reports whether the item broke the quota of its tenant.
+func (o outcome) overQuota() bool { return errs.KindOf(o.err) == errs.TenantQuotaExceeded }
 
 // prepare decides the change of item i at a time of the call. It may have nothing
 // to change, return a channel to wait on for another change of the key, or fail.
@@ -169,19 +173,17 @@ func (m *Master) commit(ctx context.Context, n, bytes int, prepare prepare) []ou
 	for i := range todo {
 		todo[i] = i
 	}
-	for len(todo) > 0 {
+	var err error
+	for len(todo) > 0 && err == nil {
 		size := min(len(todo), max(1, roundBytes/bytes))
-		blocked, wait, err := m.round(ctx, todo[:size], size*bytes, prepare, outcomes)
-		if err == nil && len(blocked) == size { // nothing can be done before that
+		blocked, wait, failed := m.round(ctx, todo[:size], size*bytes, prepare, outcomes)
+		if err = failed; err == nil && len(blocked) == size { // nothing can be done before that
 			err = await(ctx, wait)
 		}
-		if todo = append(blocked, todo[size:]...); err == nil {
-			continue
-		}
-		for _, i := range todo {
-			outcomes[i].err = err
-		}
-		break
+		todo = append(blocked, todo[size:]...)
+	}
+	for _, i := range todo {
+		outcomes[i].err = err
 	}
 	return outcomes
 }

@@ -80,13 +80,10 @@ func (m *Master) PutStart(ctx context.Context, p PutRequest, it PutItem) (Reserv
 		return Reservation{}, err
 	}
 	got, failed, err := m.putStart(ctx, "PutStart", p, []PutItem{it})
-	if err == nil {
-		err = failed[0]
-	}
 	if err != nil {
 		return Reservation{}, m.Counters.done(OpPutStart, err)
 	}
-	return got[0], m.Counters.done(OpPutStart, nil)
+	return got[0], m.Counters.done(OpPutStart, failed[0])
 }
 
 // BatchPutStart is PutStart for many objects, each with an error of its own.
@@ -103,9 +100,8 @@ func (m *Master) putStart(ctx context.Context, op string, p PutRequest, items []
 	if err != nil {
 		return nil, nil, err
 	}
-	reserve := c.reserve
-	outcomes := m.commit(ctx, len(items), m.putBytes(p, items), reserve)
-	m.retryOverQuota(ctx, p, items, outcomes, reserve)
+	outcomes := m.commit(ctx, len(items), m.putBytes(p, items), c.reserve)
+	c.retryOverQuota(ctx, outcomes)
 	return c.reserved(outcomes), errorsOf(outcomes), nil
 }
 
@@ -170,6 +166,38 @@ func (c *putCall) reserve(i int, now metadata.Time) (metadata.Change, <-chan str
 		c.preferred = []string{e.Descriptors()[0].Segment}
 	}
 	return e, nil, nil
+}
+
+// retryOverQuota makes those puts again that broke their tenant's quota, after objects of
+// the tenant were evicted for them.
+func (c *putCall) retryOverQuota(ctx context.Context, outcomes []outcome) {
+	m := c.m
+	if !m.Tenants {
+		return
+	}
+	var over []int
+	wanted := func(quota uint64) (bytes uint64, _ metadata.ObjectID) {
+		over = over[:0]
+		for i, o := range outcomes {
+			if n := metadata.MemoryOf(c.items[i].Size, uint64(c.p.Config.Replicas)); o.overQuota() && n <= quota {
+				over, bytes = append(over, i), min(bytes+n, quota)
+			}
+		}
+		return bytes, 0
+	}
+	m.evictions.Retry(ctx, c.p.Tenant, wanted, func() {
+		again := func(k int, now metadata.Time) (metadata.Change, <-chan struct{}, error) {
+			return c.reserve(over[k], now)
+		}
+		for k, o := range m.commit(ctx, len(over), m.putBytes(c.p, c.items), again) {
+			outcomes[over[k]] = o
+		}
+	})
+	for _, o := range outcomes {
+		if o.overQuota() {
+			m.Counters.Tenants.rejected(c.p.Tenant)
+		}
+	}
 }
 
 func (c *putCall) put(i int) metadata.Put {

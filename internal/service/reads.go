@@ -33,10 +33,10 @@ func (m *Master) BatchExistKey(ctx context.Context, tenant string, keys []string
 		return nil, nil, m.Counters.done(OpBatchExistKey, err)
 	}
 	found, failed := make([]bool, len(keys)), make([]error, len(keys))
-	now, batch := m.Now(), m.Store.Batch(tenant, keys)
+	now, lookups := m.Now(), m.Store.Lookups(tenant, keys)
 	for i, key := range keys {
 		if failed[i] = checkKey("BatchExistKey", tenant, key); failed[i] == nil {
-			found[i] = m.Counters.existed(m.Leases.BatchExists(batch, i, now))
+			found[i] = m.Counters.existed(m.Leases.BatchExists(lookups, i, now))
 		}
 	}
 	return found, failed, m.Counters.doneBatch(OpBatchExistKey, failed, m.Fence(ctx))
@@ -57,23 +57,23 @@ func (m *Master) GetReplicaList(ctx context.Context, tenant, key string) (metada
 }
 
 // find is get for a reader that is about to read the object: that counts as a read of it.
-func (m *Master) find(ctx context.Context, op, tenant, key string, now metadata.Time, batch *metadata.Batch, at int) (metadata.ReplicaList, error) {
-	list, err := m.get(ctx, op, tenant, key, now, batch, at)
+func (m *Master) find(ctx context.Context, op, tenant, key string, now metadata.Time, lookups *metadata.Lookups, at int) (metadata.ReplicaList, error) {
+	list, err := m.get(ctx, op, tenant, key, now, lookups, at)
 	m.promotions.read(tenant, key, list)
 	m.hot.read(tenant, key, &list, now)
 	return list, err
 }
 
 // get extends the lease from now, the time of the call: its client began to count the lease
-// earlier. If batch is not nil, the key is the one at place at of it.
-func (m *Master) get(ctx context.Context, op, tenant, key string, now metadata.Time, batch *metadata.Batch, at int) (list metadata.ReplicaList, err error) {
+// earlier. If lookups is not nil, the key is the one at place at of them.
+func (m *Master) get(ctx context.Context, op, tenant, key string, now metadata.Time, lookups *metadata.Lookups, at int) (list metadata.ReplicaList, err error) {
 	if err := checkKey(op, tenant, key); err != nil {
 		return metadata.ReplicaList{}, err
 	}
 	for {
 		var wait <-chan struct{}
-		if batch != nil {
-			list, wait, err = m.Leases.BatchGetReplicaList(batch, at, now)
+		if lookups != nil {
+			list, wait, err = m.Leases.BatchGetReplicaList(lookups, at, now)
 		} else {
 			list, wait, err = m.Leases.GetReplicaList(tenant, key, now)
 		}
@@ -104,9 +104,9 @@ func (m *Master) BatchGetReplicaList(ctx context.Context, tenant string, keys []
 		return nil, nil, m.Counters.done(OpBatchGetReplicaList, err)
 	}
 	lists, failed := make([]metadata.ReplicaList, len(keys)), make([]error, len(keys))
-	now, batch, bytes := m.Now(), m.Store.Batch(tenant, keys), 0
+	now, lookups, bytes := m.Now(), m.Store.Lookups(tenant, keys), 0
 	for i, key := range keys {
-		lists[i], failed[i] = m.find(ctx, "BatchGetReplicaList", tenant, key, now, batch, i)
+		lists[i], failed[i] = m.find(ctx, "BatchGetReplicaList", tenant, key, now, lookups, i)
 		if errors.Is(failed[i], nowait.Err) {
 			return nil, nil, failed[i] // all of it is asked again
 		}

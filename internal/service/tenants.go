@@ -10,8 +10,10 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/security/share"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -129,6 +131,52 @@ func (m *Master) seedQuotas(ctx context.Context) error {
 			return &metadata.SetQuota{Tenant: first.Tenant, Bytes: first.Requested}, nil
 		})
 	})
+}
+
+// EvictTenants evicts objects of each tenant that has more of its quota than
+// TenantWatermark. It works until the context ends; without tenants it returns at once.
+func (m *Master) EvictTenants(ctx context.Context, log zerolog.Logger) error {
+	if !m.Tenants {
+		return nil
+	}
+	return m.evictions.Run(ctx, log)
+}
+
+// quotaEvictions commits evictions for quotas as removals, see eviction.TenantJournal.
+type quotaEvictions struct {
+	m     *Master
+	place *share.Budget // held while objects of a tenant are evicted, until that is applied
+}
+
+func (q quotaEvictions) Alone(ctx context.Context, f func(context.Context) error) error {
+	return alone(ctx, "evictions for quotas", q.place, f)
+}
+
+func (q quotaEvictions) Evict(ctx context.Context, tenant string, next func(most int) ([]metadata.Drop, uint64)) (freed uint64, err error) {
+	const each = 128 // bytes of one object in the journal, at most
+	ticket, err := q.m.Queue.Admit(ctx, roundBytes)
+	if err != nil {
+		return 0, err
+	}
+	defer ticket.Release()
+	drops, freed := next(roundBytes / each)
+	if len(drops) == 0 {
+		return 0, nil
+	}
+	changes := make([]metadata.Change, len(drops))
+	for i, d := range drops {
+		if changes[i] = d.Partial; d.Removal != nil {
+			changes[i] = deleteevents.Of(deleteevents.EvictTenant, d.Removal)
+		}
+	}
+	if _, err := ticket.Submit(ctx, changes...); err != nil {
+		return 0, err
+	}
+	for _, c := range changes {
+		q.m.Counters.committed(c)
+	}
+	q.m.Counters.Tenants.evicted(tenant, freed)
+	return freed, nil
 }
 
 // TenantCounters count, on this node, ever, what quotas did to each tenant. They count the

@@ -15,7 +15,6 @@ import (
 	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/service"
-	"github.com/understudy-store/understudy/lab/waittest"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -174,34 +173,6 @@ func TestRemovalsAreReported(t *testing.T) {
 	}
 }
 
-func TestTenantsStayBelowTheirWatermark(t *testing.T) {
-	f := newFixture(t, withTenants, func(m *service.Master) { m.TenantWatermark, m.TenantRatio = 0.9, 0.1 })
-	f.quota(t, "red", 1000)
-	f.quota(t, "blue", 1000)
-	keys := make([]string, 10)
-	for i := range keys {
-		keys[i] = fmt.Sprint("k", i)
-	}
-	if err := f.putFor(t, "red", 100, keys...); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.putFor(t, "blue", 100, keys[:9]...); err != nil {
-		t.Fatal(err)
-	}
-	f.p.Pass(time.Minute)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- f.EvictTenants(ctx, zerolog.Nop()) }()
-	waittest.Until(t, 20*time.Second, "8 objects of red are left", func() bool { return len(f.left(t, "red", keys...)) == 8 })
-	cancel()
-	if err := <-done; err == nil {
-		t.Error("the loop that evicts: got nil at its end, want its context's error")
-	}
-	if left := f.left(t, "blue", keys...); len(left) != 9 {
-		t.Errorf("of a tenant at its watermark there are left %d objects, want 9", len(left))
-	}
-}
-
 // Quotas of the policy file are set once: what the API says later stays.
 func TestInitialQuotas(t *testing.T) {
 	f := newFixture(t, withTenants, func(m *service.Master) {
@@ -291,39 +262,5 @@ func TestPutsAtOnceKeepToTheQuota(t *testing.T) {
 	writers.Wait()
 	if q, _ := f.Store.Quota("red"); q.Charged < 600 || q.Charged > 1000 {
 		t.Errorf("the tenant has %d bytes in the end, want most of 1000", q.Charged)
-	}
-}
-
-// A tenant all of whose objects are kept is not looked through for each put.
-func TestFutileSearchesAreApart(t *testing.T) {
-	f := newFixture(t, withTenants)
-	f.quota(t, "red", 100_000)
-	p, items, ends := start(1), make([]service.PutItem, 1000), make([]service.UpdateItem, 1000)
-	p.Tenant = "red"
-	for i := range items {
-		key := fmt.Sprint("member", i)
-		items[i], ends[i] = service.PutItem{Key: key, Size: 100, Group: "g"}, service.UpdateItem{Key: key}
-	}
-	if _, _, err := f.BatchPutStart(t.Context(), p, items); err != nil {
-		t.Fatal(err)
-	}
-	u := update(1)
-	u.Tenant = "red"
-	if _, err := f.BatchPutEnd(t.Context(), u, ends); err != nil {
-		t.Fatal(err)
-	}
-	f.p.Pass(time.Minute)
-	if _, err := f.GetReplicaList(t.Context(), "red", "member7"); err != nil {
-		t.Fatal(err)
-	}
-	wantKind(t, f.putFor(t, "red", 100, "new"), errs.TenantQuotaExceeded)
-	f.quota(t, "red", 100_100)
-	if err := f.putFor(t, "red", 100, "old"); err != nil {
-		t.Fatal(err)
-	}
-	wantKind(t, f.putFor(t, "red", 100, "new"), errs.TenantQuotaExceeded)
-	f.p.Pass(2 * time.Millisecond)
-	if err := f.putFor(t, "red", 100, "new"); err != nil || len(f.left(t, "red", "old")) > 0 {
-		t.Errorf("2 ms after the search through 1,000 objects: %v, want the other object evicted", err)
 	}
 }

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/metadata"
@@ -54,6 +55,42 @@ func (m *Master) startTransfer(ctx context.Context, counted Op, op string, t met
 		plan.Source, plan.Targets = e.Descriptors()
 	}
 	return plan, m.Counters.done(counted, o.err)
+}
+
+// startWithRoom commits the start of a transfer. When it breaks its tenant's quota, other
+// objects of the tenant are evicted and it is tried again, as a put is. Nothing is evicted
+// for a transfer for which there would be no room either if its object were alone.
+func (m *Master) startWithRoom(ctx context.Context, tenant string, bytes int, start func() (*metadata.StartTransfer, <-chan struct{}, error)) outcome {
+	var o outcome
+	commit := func() {
+		asOf := m.Store.Time()
+		o = m.commit(ctx, 1, bytes, func(int, metadata.Time) (metadata.Change, <-chan struct{}, error) {
+			e, wait, err := start()
+			m.noteTransfer(err, asOf)
+			return decided(e, wait, err)
+		})[0]
+	}
+	commit()
+	m.evictions.Retry(ctx, tenant, func(quota uint64) (uint64, metadata.ObjectID) {
+		var no *metadata.NoRoomError
+		if !o.overQuota() || !errors.As(o.err, &no) || no.Wanted > quota || no.Kept > quota-no.Wanted {
+			return 0, 0
+		}
+		return no.Wanted, no.ID
+	}, commit)
+	if o.overQuota() {
+		m.Counters.Tenants.rejected(tenant)
+	}
+	return o
+}
+
+// noteTransfer asks for an eviction pass, as a put does, if a transfer found no memory. If
+// another segment has room for a copy, it does not: a pass goes by age, and would take
+// objects everywhere until one segment has room.
+func (m *Master) noteTransfer(err error, asOf metadata.Time) {
+	if no, ok := errors.AsType[*metadata.NoRoomError](err); ok && errs.KindOf(err) == errs.NoAvailableHandle && m.Store.CouldHold(no.Size, 1) && !m.Store.HasRoom(no.Size) {
+		m.AllocationFailed(no.Size, asOf)
+	}
 }
 
 // CopyEnd makes the copies of a client readable. Errors: ObjectNotFound,

@@ -32,8 +32,8 @@ type Node interface {
 // Sources are what the pages are made of.
 type Sources struct {
 	Node     Node
-	Brief    func() httpapi.Node // the status, without asking etcd
-	Cluster  string              // its id
+	Brief    func() httpapi.NodeStatus // the status, without asking etcd
+	Cluster  string                    // its id
 	Version  string
 	Now      func() time.Time // wall time
 	Gate     *service.Gate
@@ -152,7 +152,7 @@ func (c *console) limited(h http.HandlerFunc) http.HandlerFunc {
 type view struct {
 	page
 	Pages   []page
-	Node    httpapi.Node
+	Node    httpapi.NodeStatus
 	Cluster string
 	Version string
 	Now     time.Time

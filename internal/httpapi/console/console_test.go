@@ -26,7 +26,7 @@ var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 type rig struct {
 	Sources
 	t        testing.TB
-	node     httpapi.Node
+	node     httpapi.NodeStatus
 	terms    []*pb.TermRecord
 	termErr  error
 	reads    int
@@ -39,10 +39,10 @@ type rig struct {
 }
 
 func newRig(t testing.TB) *rig {
-	r := &rig{t: t, now: noon, status: &pb.StatusResponse{}, node: httpapi.Node{NodeID: "b", Role: "primary", Term: 2}, reading: Reading{Role: "primary"}}
+	r := &rig{t: t, now: noon, status: &pb.StatusResponse{}, node: httpapi.NodeStatus{NodeID: "b", Role: "primary", Term: 2}, reading: Reading{Role: "primary"}}
 	now := func() time.Time { return r.now }
 	r.Sources = Sources{
-		Node: r, Brief: func() httpapi.Node { return r.node }, Cluster: "c1", Version: "v-test", Now: now, Gate: service.NewGate(), Scans: service.NewScans(),
+		Node: r, Brief: func() httpapi.NodeStatus { return r.node }, Cluster: "c1", Version: "v-test", Now: now, Gate: service.NewGate(), Scans: service.NewScans(),
 		Calls: service.NewCounters(), Log: zerolog.Nop(), Evicted: func() Evictions { return Evictions{} },
 		Settings: func(context.Context) ([]NodeSettings, error) { return nil, nil }, Default: func(string) string { return "10s (the default)" }, Recorder: &Recorder{Now: now, Read: func() Reading { return r.reading }},
 	}

@@ -72,7 +72,7 @@ func batchPutStart(a *attempt, q *pb.BatchPutStartRequest, p *pb.BatchPutStartRe
 		start = a.generation.BatchUpsertStart
 	}
 	p.Objects = noLists(len(groups))
-	p.Errors, err = askAll(a, start, len(groups), func(i int, put *mooncake.Placement) {
+	p.Errors, err = askAll(a, start, len(groups), func(i int, put *mooncake.ObjectReplicas) {
 		p.Objects[i] = listOf(put.ID, nil, put.Replicas)
 	})
 	return err

@@ -315,7 +315,7 @@ func TestEvictDiskReplica(t *testing.T) {
 func TestPutConfig(t *testing.T) {
 	each(t, func(t *testing.T, n *node, c *mooncakeclient.Conn, g *mooncake.Generation) {
 		full := mooncake.ReplicateConfig{Replicas: 1, HardPin: true, SoftPin: mooncake.SoftPinEnable, DataType: 3, HostID: "h", Groups: &[]string{"team"}}
-		start := func(key string, c2 mooncake.ReplicateConfig) mooncake.Result[mooncake.Placement] {
+		start := func(key string, c2 mooncake.ReplicateConfig) mooncake.Result[mooncake.ObjectReplicas] {
 			return ask(t, c, g.PutStart, mooncake.Args{Client: client(7), Key: key, Size: 100, Config: c2})
 		}
 		expect(t, "PutStart", start("a", full), errs.OK)
@@ -368,7 +368,7 @@ func TestPutStartOfOneThatWasGone(t *testing.T) {
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
-		var r mooncake.Result[mooncake.Placement]
+		var r mooncake.Result[mooncake.ObjectReplicas]
 		_, _ = mooncakeclient.Do(t.Context(), first, first.Generation.PutStart, &args, &r)
 	}()
 	<-began
@@ -382,7 +382,7 @@ func TestPutStartOfOneThatWasGone(t *testing.T) {
 	other := args
 	other.Client = client(8)
 	deadline := time.Now().Add(20 * time.Second)
-	var again mooncake.Result[mooncake.Placement]
+	var again mooncake.Result[mooncake.ObjectReplicas]
 	for { // until the first call has ended, too
 		expect(t, "PutStart of another client", ask(t, c, c.Generation.PutStart, other), errs.ObjectExists)
 		if again = ask(t, c, c.Generation.PutStart, args); again.Failure == 0 || time.Now().After(deadline) {

@@ -169,7 +169,7 @@ func getReplicaListByRegex(c call, a *args) ([]mooncake.KeyedReplicas, error) {
 	list, bytes := make([]mooncake.KeyedReplicas, len(found)), 0
 	for i, k := range found {
 		bytes += k.Bytes()
-		list[i] = mooncake.KeyedReplicas{Key: k.Key, Placement: mooncake.Placement{ID: k.ID, Replicas: k.Replicas}}
+		list[i] = mooncake.KeyedReplicas{Key: k.Key, ObjectReplicas: mooncake.ObjectReplicas{ID: k.ID, Replicas: k.Replicas}}
 	}
 	c.writer.Expect(bytes)
 	return list, nil

@@ -15,11 +15,11 @@ import (
 // Puts on this protocol have no request ids. See service.PutRequest.Unnumbered for
 // what a repeated PutStart gets.
 
-func putStart(upsert bool) func(c call, a *args) (mooncake.Placement, error) {
-	return func(c call, a *args) (mooncake.Placement, error) {
+func putStart(upsert bool) func(c call, a *args) (mooncake.ObjectReplicas, error) {
+	return func(c call, a *args) (mooncake.ObjectReplicas, error) {
 		p, items, err := c.putsOf(a, []string{a.Key}, []uint64{a.Size})
 		if err != nil {
-			return mooncake.Placement{}, err
+			return mooncake.ObjectReplicas{}, err
 		}
 		p.Config.Upsert = upsert
 		got, err := c.master.PutStart(c, p, items[0])
@@ -27,8 +27,8 @@ func putStart(upsert bool) func(c call, a *args) (mooncake.Placement, error) {
 	}
 }
 
-func batchPutStart(upsert bool) func(c call, a *args) ([]mooncake.Placement, []error, error) {
-	return func(c call, a *args) ([]mooncake.Placement, []error, error) {
+func batchPutStart(upsert bool) func(c call, a *args) ([]mooncake.ObjectReplicas, []error, error) {
+	return func(c call, a *args) ([]mooncake.ObjectReplicas, []error, error) {
 		p, items, err := c.putsOf(a, a.Keys, a.Sizes)
 		if err != nil {
 			return nil, nil, err
@@ -39,9 +39,9 @@ func batchPutStart(upsert bool) func(c call, a *args) ([]mooncake.Placement, []e
 			return nil, nil, err // before anything is reserved
 		}
 		got, failed, err := c.master.BatchPutStart(c, p, items)
-		placements, before, bytes := make([]mooncake.Placement, len(got)), len(c.puts), 0
+		placed, before, bytes := make([]mooncake.ObjectReplicas, len(got)), len(c.puts), 0
 		for i := range got {
-			placements[i] = c.reserved(items[i].Key, got[i], failed[i])
+			placed[i] = c.reserved(items[i].Key, got[i], failed[i])
 			bytes += service.EntryBytes + service.ReplicaBytes(got[i].Replicas)
 		}
 		if refused := c.unroomed("BatchPutStart", c.conn.Room(bytes)); refused != nil {
@@ -51,18 +51,18 @@ func batchPutStart(upsert bool) func(c call, a *args) ([]mooncake.Placement, []e
 			}
 			return nil, nil, refused
 		}
-		return placements, failed, err
+		return placed, failed, err
 	}
 }
 
 // reserved translates a reservation, and keeps it until its answer is delivered: a
 // client that has gone meanwhile will ask for the same key again, and gets it at
 // once then.
-func (c call) reserved(key string, r service.Reservation, err error) mooncake.Placement {
+func (c call) reserved(key string, r service.Reservation, err error) mooncake.ObjectReplicas {
 	if err == nil {
 		c.puts = append(c.puts, put{c.master, c.tenant, key, r.ID, math.MaxInt})
 	}
-	return mooncake.Placement{ID: r.ID, Replicas: r.Replicas}
+	return mooncake.ObjectReplicas{ID: r.ID, Replicas: r.Replicas}
 }
 
 // putsOf reads what is to be put, and how; the service checks the rest.

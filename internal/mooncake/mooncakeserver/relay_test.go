@@ -73,7 +73,7 @@ func halves() []interruption {
 			return g.BatchRemove
 		},
 			mooncake.Args{Keys: keys, Force: true})},
-		{"BatchPutStart", put, do(func(g *mooncake.Generation) mooncake.Call[[]mooncake.Result[mooncake.Placement]] {
+		{"BatchPutStart", put, do(func(g *mooncake.Generation) mooncake.Call[[]mooncake.Result[mooncake.ObjectReplicas]] {
 			return g.BatchPutStart
 		}, mooncake.Args{Client: client(7), Keys: keys, Sizes: []uint64{100, 100}, Config: config()})},
 		{"BatchPutEnd", began, do(func(g *mooncake.Generation) mooncake.Call[[]mooncake.Done] {

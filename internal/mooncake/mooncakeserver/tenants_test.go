@@ -40,7 +40,7 @@ func TestTenants(t *testing.T) {
 }
 
 func useTenants(t *testing.T, c *mooncakeclient.Conn, g *mooncake.Generation) {
-	start := func(tenant, key string, size uint64) mooncake.Result[mooncake.Placement] {
+	start := func(tenant, key string, size uint64) mooncake.Result[mooncake.ObjectReplicas] {
 		return ask(t, c, g.PutStart, mooncake.Args{Client: client(7), Key: key, Size: size, Config: config(), Tenant: tenant})
 	}
 	put := func(tenant, key string) {

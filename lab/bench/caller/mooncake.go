@@ -20,8 +20,8 @@ type mooncakeCaller struct {
 	allExist   []mooncake.Result[bool]
 	list       mooncake.Result[metadata.ReplicaList]
 	lists      []mooncake.Result[metadata.ReplicaList]
-	placement  mooncake.Result[mooncake.Placement]
-	placements []mooncake.Result[mooncake.Placement]
+	placement  mooncake.Result[mooncake.ObjectReplicas]
+	placements []mooncake.Result[mooncake.ObjectReplicas]
 	done       mooncake.Done
 	allDone    []mooncake.Done
 }

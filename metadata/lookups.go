@@ -2,12 +2,12 @@ package metadata
 
 import "github.com/understudy-store/understudy/metadata/slab"
 
-// A Batch looks up many keys of one tenant. Over millions of objects a lookup mostly
+// Lookups look up many keys of one tenant. Over millions of objects a lookup mostly
 // waits for memory: for its group in the shard's table, then for the record that this
-// leads to. A batch reads the groups of many keys ahead, and then their records, so that
-// the processor waits for many of them at once. What it reads ahead decides nothing: Lock
+// leads to. Lookups read the groups of many keys ahead, and then their records, so that
+// the processor waits for many of them at once. What they read ahead decides nothing: Lock
 // looks the key up anew, under its shard's lock.
-type Batch struct {
+type Lookups struct {
 	s      *Store
 	tenant tenantID
 	known  bool // the tenant
@@ -26,8 +26,8 @@ type hashes struct {
 // and few enough that all of it is still in its cache when it is needed.
 const readAhead = 64
 
-// readAhead reads the records of up to readAhead objects ahead of their lookups, as a
-// batch does. Needs the shard's lock.
+// readAhead reads the records of up to readAhead objects ahead of their lookups, as
+// Lookups do. Needs the shard's lock.
 func (sh *shard) readAhead(ids []ObjectID) {
 	var refs [readAhead]slab.Ref
 	for i, id := range ids {
@@ -41,8 +41,8 @@ func (sh *shard) readAhead(ids []ObjectID) {
 // ReadAhead is how many objects Tx.ReadAhead reads at most.
 const ReadAhead = readAhead
 
-// ReadAhead reads the records of up to ReadAhead objects ahead of their changes, as a Batch
-// does. It decides nothing, and the objects may be gone.
+// ReadAhead reads the records of up to ReadAhead objects ahead of their changes, as Lookups
+// do. It decides nothing, and the objects may be gone.
 func (tx *Tx) ReadAhead(refs []Ref) {
 	var records [readAhead]slab.Ref
 	refs = refs[:min(len(refs), readAhead)]
@@ -54,41 +54,41 @@ func (tx *Tx) ReadAhead(refs []Ref) {
 	}
 }
 
-// Batch returns a batch. Its keys must not be changed as long as it is used.
-func (s *Store) Batch(tenant string, keys []string) *Batch {
-	b := &Batch{s: s, keys: keys}
-	b.tenant, b.known = s.tenants.find(tenant)
-	return b
+// Lookups returns lookups of some keys, which must not be changed as long as they are used.
+func (s *Store) Lookups(tenant string, keys []string) *Lookups {
+	l := &Lookups{s: s, keys: keys}
+	l.tenant, l.known = s.tenants.find(tenant)
+	return l
 }
 
 // Lock is Store.Lock for the i-th key. Keys must be locked in their order; some may be
 // left out.
-func (b *Batch) Lock(i int) Entry {
-	for i >= b.ahead {
-		b.read()
+func (l *Lookups) Lock(i int) Entry {
+	for i >= l.ahead {
+		l.read()
 	}
-	at := &b.hashes[i%readAhead]
-	sh := &b.s.shards[at.shard]
+	at := &l.hashes[i%readAhead]
+	sh := &l.s.shards[at.shard]
 	sh.mu.Lock()
-	if !b.known {
-		return Entry{b.s, sh, object{}}
+	if !l.known {
+		return Entry{l.s, sh, object{}}
 	}
-	return Entry{b.s, sh, sh.there(at.key, b.tenant, b.keys[i])}
+	return Entry{l.s, sh, sh.there(at.key, l.tenant, l.keys[i])}
 }
 
 // read reads the next keys ahead.
-func (b *Batch) read() {
-	tenant := b.s.tenants.name(b.tenant)
-	keys := b.keys[b.ahead:min(len(b.keys), b.ahead+readAhead)]
-	b.ahead += len(keys)
+func (l *Lookups) read() {
+	tenant := l.s.tenants.name(l.tenant)
+	keys := l.keys[l.ahead:min(len(l.keys), l.ahead+readAhead)]
+	l.ahead += len(keys)
 	for i, key := range keys {
-		b.hashes[i] = hashes{shardOf(tenant, key), b.s.hash.of(b.tenant, key)}
+		l.hashes[i] = hashes{shardOf(tenant, key), l.s.hash.of(l.tenant, key)}
 	}
 	var refs [readAhead]slab.Ref
 	for i := range keys {
-		refs[i] = slab.Ref(b.s.shards[b.hashes[i].shard].byKey.Guess(b.hashes[i].key))
+		refs[i] = slab.Ref(l.s.shards[l.hashes[i].shard].byKey.Guess(l.hashes[i].key))
 	}
 	for i := range keys {
-		b.sink += b.s.slab.Touch(refs[i])
+		l.sink += l.s.slab.Touch(refs[i])
 	}
 }
