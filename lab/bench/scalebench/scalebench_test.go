@@ -2,12 +2,14 @@ package scalebench
 
 import (
 	"context"
+	"io"
 	"os"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/lab/cluster"
 )
 
@@ -85,6 +87,16 @@ func TestCheck(t *testing.T) {
 	for _, o := range []Options{{Objects: 10, Least: minLeast}, {Objects: minObjects}, {Objects: minObjects, Least: minLeast, Tasks: []string{"idle", "sleep"}}} {
 		if o.Check() == nil {
 			t.Errorf("options %+v: got no fault, want one", o)
+		}
+	}
+}
+
+// A read that finds nothing is answered: else the callers' batches would count as one long wait
+// while objects are evicted, as nearly each of them then has a key that is gone.
+func TestMissesAreAnswers(t *testing.T) {
+	for err, want := range map[error]bool{nil: true, errs.ObjectNotFound: true, errs.Unavailable: false, io.EOF: false} {
+		if got := answer(err) == nil; got != want {
+			t.Errorf("a read with the error %v: got answered %v, want %v", err, got, want)
 		}
 	}
 }
