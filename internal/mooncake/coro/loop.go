@@ -127,13 +127,17 @@ func (l *loop) run() {
 		}
 		again := l.again
 		l.again = nil
+		handed := false
 		for i, s := range ready[:n] {
-			if s != nil && s.happened(events[i].Events) {
-				l.turn(s)
+			if s != nil && (!s.happened(events[i].Events) || l.turn(s)) {
+				handed = true
 			}
 		}
 		for _, s := range again {
-			l.turn(s)
+			handed = l.turn(s) || handed
+		}
+		if handed {
+			runtime.Gosched()
 		}
 	}
 }
@@ -161,21 +165,23 @@ func (l *loop) find(events []unix.EpollEvent, ready []*socket) (ends bool) {
 	return ends
 }
 
-// turn lets a connection that has no goroutine answer what has come.
-func (l *loop) turn(s *socket) {
+// turn lets a connection that has no goroutine answer what has come. It reports whether it
+// has given the connection one.
+func (l *loop) turn(s *socket) (handed bool) {
 	switch s.conn.turn() {
 	case turnRests:
 		if s.rest() {
-			return
+			return false
 		}
 		if !s.drained { // there is more to read by now
 			l.again = append(l.again, s)
-			return
+			return false
 		}
 	case turnGoesOn:
 		l.again = append(l.again, s)
-		return
+		return false
 	case turnWaits:
 	}
 	go s.conn.resume()
+	return true
 }
