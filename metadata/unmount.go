@@ -98,11 +98,16 @@ func (n *notes) note(o object) {
 	}
 }
 
-// holdReaders has the readers of segments wait until end is called.
+// holdReaders has the readers of segments wait until end is called. If a later term has begun
+// an unmount, it does not: it would take the place of that one, and end the waiting for it.
 func (s *Store) holdReaders(u *unmounting) (end func()) {
 	outcome := make(chan struct{})
-	for p := range u.on {
-		p.leaving.Store(&outcome)
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	if s.unmountings == u.number {
+		for p := range u.on {
+			p.leaving.Store(&outcome)
+		}
 	}
 	return func() {
 		for p := range u.on {

@@ -175,3 +175,18 @@ func TestReadersThatNeedNoLeaseWhileAnUnmountLooks(t *testing.T) {
 		end()
 	}
 }
+
+// An unmount whose term has ended while it looked does not hold, and so does not release, the
+// readers that the unmount of the next term holds.
+func TestLateUnmountHoldsNoReaders(t *testing.T) {
+	c, number := withObject(t)
+	lookLate, holdLate := c.primary.BeginUnmountInSteps([]segment.Number{number}, c.now)
+	lookLate()
+	_, end := c.primary.BeginUnmount([]segment.Number{number}, c.now)
+	_, endLate := holdLate()
+	endLate()
+	if _, wait, err := leases(c.primary).GetReplicaList(metadata.DefaultTenant, "k", c.now); wait == nil {
+		t.Errorf("L: a read while the next unmount is under way, and the late one has ended: got error %v at once, want to wait", err)
+	}
+	end()
+}
