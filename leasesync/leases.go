@@ -115,11 +115,9 @@ func (l *Leases) exists(e metadata.Entry, now metadata.Time) bool {
 // TTL for the reader.
 func (l *Leases) renew(e metadata.Entry, now metadata.Time) time.Duration {
 	ttl, hold := l.Store.Lease()
-	end := now + hold
-	if end <= e.LeaseEnd() {
+	if !e.Grant(now+hold, now) {
 		return ttl
 	}
-	e.Grant(end, now)
 	e.Mark()
 	if l.critical(e.JournaledEnd(), now) {
 		l.Counters.Critical.Add(1)

@@ -103,13 +103,18 @@ func (e Entry) KeptUntil(now Time) Time {
 // JournaledEnd returns the end of the lease as it stands in the journal.
 func (e Entry) JournaledEnd() Time { return e.o.deadline }
 
-// Grant extends the lease to end, for a read at now. It journals nothing.
-func (e Entry) Grant(end, now Time) {
-	e.shard.leases.grant(e.o, now)
-	e.o.setLive(end)
+// Grant extends the lease to end, for a read at now, unless it lasts that long already. It
+// reports whether it did. Either way the reader relies on the lease. It journals nothing.
+func (e Entry) Grant(end, now Time) (extended bool) {
 	if e.shard.notes != nil {
 		e.shard.notes.note(e.o)
 	}
+	if end <= e.LeaseEnd() {
+		return false
+	}
+	e.shard.leases.grant(e.o, now)
+	e.o.setLive(end)
+	return true
 }
 
 // Mark puts the object on its shard's list of renewed ones, once.

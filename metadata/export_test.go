@@ -316,3 +316,14 @@ func (s *Store) Records() (n int) {
 
 // LastSeq returns the sequence of the last commit.
 func (s *Store) LastSeq() Seq { return s.seq }
+
+// HoldEncoded holds a shard as a snapshot does that encodes it, until release is called.
+func (s *Store) HoldEncoded(shard int) (release func()) {
+	sh := &s.shards[shard]
+	sh.encoded.Lock()
+	sh.mu.Lock()
+	return func() {
+		sh.mu.Unlock()
+		sh.encoded.Unlock()
+	}
+}

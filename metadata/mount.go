@@ -292,7 +292,7 @@ func (s *Store) sweepPart() bool {
 	if !more {
 		s.sweepAt, s.sweepFrom = (s.sweepAt+1)%ShardCount, reftable.Place{}
 		s.sweepLeft--
+		s.applied()
 	}
-	s.applied()
 	return s.sweepLeft > 0
 }

@@ -9,9 +9,10 @@ import (
 )
 
 // A snapshot is a stream of parts: the segments, then each shard, then all the rest. Each
-// part stands at a sequence. Shards are encoded under their own lock, and other parts that may
-// be long are copied under the store's apply lock and encoded without it. Sequences grow from part to part, as commits go on meanwhile. Only
-// journaled state is copied: followers have no use for what the primary holds beyond it.
+// part stands at a sequence. Shards are encoded under their own lock, and other parts that
+// may be long are copied under the store's apply lock and encoded without it. Sequences grow
+// from part to part, as commits go on meanwhile. Only journaled state is copied: followers
+// have no use for what the primary holds beyond it.
 
 // SnapshotParts is how many parts a snapshot has.
 const SnapshotParts = ShardCount + 2
@@ -132,6 +133,8 @@ func codeLocalDisk(c *binenc.Coder, rules Rules, number *segment.Number, client 
 // unmounts wait: what lies on their segments would be gone in the middle of the shard.
 func (s *Store) encodeShard(c *binenc.Coder, part int) Position {
 	sh := &s.shards[part-1]
+	sh.encoded.Lock() // so that no commit waits while another snapshot has the shard's lock
+	defer sh.encoded.Unlock()
 	s.applyMu.Lock()
 	s.encodeHead(c, part)
 	at, swept := s.position(), s.sweepLeft == 0

@@ -1,7 +1,9 @@
 package metadata_test
 
 import (
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/metadata"
@@ -73,4 +75,33 @@ func TestSnapshotWhileCommitsAreApplied(t *testing.T) {
 	if got, want := loaded.Position(), s.Position(); got != want {
 		t.Errorf("S: the loaded state is at %+v, want %+v", got, want)
 	}
+}
+
+// While a snapshot encodes a shard, another one waits for it, and commits go on.
+func TestTwoSnapshotsOfAShard(t *testing.T) {
+	s := metadata.New(metadata.Options{})
+	fillStore(t, s, 1000)
+	release := s.HoldEncoded(0)
+	encoded := make(chan struct{})
+	go func() {
+		defer close(encoded)
+		s.AppendSnapshotPart(nil, 1)
+	}()
+	for range 10_000 {
+		runtime.Gosched() // to the other snapshot
+		applied := make(chan struct{})
+		go func() {
+			defer close(applied)
+			s.Position() // waits as a commit does
+		}()
+		select {
+		case <-applied:
+			continue
+		case <-time.After(5 * time.Second):
+			t.Error("two snapshots of a shard at once: commits wait, want them to go on")
+		}
+		break
+	}
+	release()
+	<-encoded
 }

@@ -30,11 +30,11 @@ type Options struct {
 
 // A Store holds the metadata of one cluster.
 //
-// Locks, in the order in which they are taken: applyMu; one shard's mu (several only
-// under applyMu); then leaves (a segment's allocator, the pool, the object ids, the
-// quotas, the tenants, the peers, the request log). Under a leaf no other lock is taken,
-// but for the tenants' under the quotas'. Nothing slow happens under any of them, and no
-// I/O.
+// Locks, in the order in which they are taken: one shard's encoded; applyMu; encoding; one
+// shard's mu (several only under applyMu); then leaves (a segment's allocator, the pool, the
+// object ids, the quotas, the tenants, the peers, the request log). Under a leaf no other
+// lock is taken, but for the tenants' under the quotas'. Nothing slow happens under any of
+// them, and no I/O.
 type Store struct {
 	pool     *segment.Pool
 	tenants  tenants
@@ -62,10 +62,9 @@ type Store struct {
 	// The objects that an eviction under way will take, nil for none.
 	victims atomic.Pointer[Victims]
 
-	// applyMu is held while a commit is applied, while an eviction pass selects
-	// its victims, and while a shard is copied for a snapshot. It guards all
-	// below, the shards' journaled state (together with their own locks) and
-	// the objects' index links.
+	// applyMu is held while a commit is applied, while an eviction pass selects its
+	// victims, and while a snapshot takes a shard's lock. It guards all below, the shards'
+	// journaled state (together with their own locks) and the objects' index links.
 	applyMu       sync.Mutex
 	seq           Seq
 	now           Time // of the commit applied last
@@ -110,6 +109,7 @@ type shard struct {
 	copying map[ObjectID]copying   // what clients copy to their SSDs; primary only
 	leases  LeaseCounts            // without Marked
 	notes   *notes                 // while an unmount is prepared; primary only
+	encoded sync.Mutex             // held while the shard is encoded; taken before all others
 
 	sink uint64 // keeps the compiler from dropping the reads of readAhead
 

@@ -30,7 +30,8 @@ type unmounting struct {
 	each   int  // claims of a segment, at most
 }
 
-// notes are the objects of a shard that got a lease since the search has looked there.
+// notes are the objects of a shard that readers got since the search has looked there: with
+// a lease, or with one that lasted long enough already.
 type notes struct {
 	of  *unmounting
 	ids map[ObjectID]bool
@@ -88,7 +89,7 @@ func (u *unmounting) add(o object) {
 	}
 }
 
-// note notes that an object has got a lease. Needs the shard's lock.
+// note notes that a reader relies on the lease of an object. Needs the shard's lock.
 func (n *notes) note(o object) {
 	for i := range o.replicaCount() {
 		if n.of.on[o.replicaAt(i).segment] {
@@ -97,11 +98,16 @@ func (n *notes) note(o object) {
 	}
 }
 
-// holdReaders has the readers of segments wait until end is called.
+// holdReaders has the readers of segments wait until end is called. If a later term has begun
+// an unmount, it does not: it would take the place of that one, and end the waiting for it.
 func (s *Store) holdReaders(u *unmounting) (end func()) {
 	outcome := make(chan struct{})
-	for p := range u.on {
-		p.leaving.Store(&outcome)
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	if s.unmountings == u.number {
+		for p := range u.on {
+			p.leaving.Store(&outcome)
+		}
 	}
 	return func() {
 		for p := range u.on {

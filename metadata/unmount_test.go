@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/metadata"
@@ -36,7 +37,7 @@ func TestLeasesWhileAnUnmountLooks(t *testing.T) {
 	lookLate, _ := c.primary.BeginUnmountInSteps([]segment.Number{number}, c.now) // of a term that has ended
 	look, hold := c.primary.BeginUnmountInSteps([]segment.Number{number}, c.now)
 	look()
-	c.pass(1000)
+	c.pass(time.Second)
 	c.read("meanwhile") // get fails the test when a reader has to wait
 	c.read("twice")
 	lookLate()
@@ -116,4 +117,76 @@ func TestSweepAmidASweep(t *testing.T) {
 	if left := s.Records(); left != 0 {
 		t.Errorf("%d objects are left behind the sweeps, want 0", left)
 	}
+}
+
+// Readers whose lease lasts long enough already get none, and rely on it all the same: one who
+// waits for the end of a put, under a policy that leases what was put, and one who meets an
+// object that was moved here since another reader got a lease.
+func TestReadersThatNeedNoLeaseWhileAnUnmountLooks(t *testing.T) {
+	for name, arrive := range map[string]func(*cluster) (meanwhile func()){
+		"put": func(c *cluster) func() {
+			if err := c.putStart("k"); err != nil {
+				t.Fatal(err)
+			}
+			return func() {
+				if err := c.putEnd("k"); err != nil {
+					t.Fatal(err)
+				}
+			}
+		},
+		"moved": func(c *cluster) func() {
+			c.put("k", func(p *metadata.Put) { p.Preferred = []string{"b"} })
+			return func() {
+				c.read("k")
+				move := &metadata.Transfer{Tenant: metadata.DefaultTenant, Key: "k", Client: client(2), Move: true, Source: "b", Targets: []string{"a"}}
+				c.start(move)
+				if _, err := c.endTransfer(move, true); err != nil {
+					t.Fatal(err)
+				}
+			}
+		},
+	} {
+		life := params
+		life.LeaseOnPutEnd = name == "put"
+		c := newClusterWith(t, life)
+		id := c.mount(1, "a", 1<<20)
+		if name == "moved" {
+			c.mount(2, "b", 1<<20)
+		}
+		meanwhile := arrive(c)
+		number, _ := c.primary.FindSegment(id)
+		look, hold := c.primary.BeginUnmountInSteps([]segment.Number{number}, c.now)
+		look()
+		called := c.now
+		c.pass(10 * time.Millisecond)
+		meanwhile()
+		list, wait, err := leases(c.primary).GetReplicaList(metadata.DefaultTenant, "k", called)
+		if wait != nil || err != nil || list.Replicas[0].Segment != "a" {
+			t.Fatalf("%s: a read before readers are held: got %+v, error %v, want a replica on a at once", name, list, err)
+		}
+		claims, end := hold()
+		o, err := c.primary.Inspect(metadata.DefaultTenant, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !claimed(o, claims) {
+			t.Errorf("L: %s: the lease until %d is not claimed: %+v", name, o.LeaseEnds, claims)
+		}
+		end()
+	}
+}
+
+// An unmount whose term has ended while it looked does not hold, and so does not release, the
+// readers that the unmount of the next term holds.
+func TestLateUnmountHoldsNoReaders(t *testing.T) {
+	c, number := withObject(t)
+	lookLate, holdLate := c.primary.BeginUnmountInSteps([]segment.Number{number}, c.now)
+	lookLate()
+	_, end := c.primary.BeginUnmount([]segment.Number{number}, c.now)
+	_, endLate := holdLate()
+	endLate()
+	if _, wait, err := leases(c.primary).GetReplicaList(metadata.DefaultTenant, "k", c.now); wait == nil {
+		t.Errorf("L: a read while the next unmount is under way, and the late one has ended: got error %v at once, want to wait", err)
+	}
+	end()
 }

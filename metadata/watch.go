@@ -74,7 +74,7 @@ func (s *Store) mediaChange(o object, before, after Media) *MediaChange {
 	}
 }
 
-// applied tells the watcher that a commit, or a part of a sweep, is done.
+// applied tells the watcher that a commit, or the sweep of a shard, is done.
 func (s *Store) applied() {
 	if s.watch.by != nil && !s.loading {
 		s.watch.by.Applied(s, s.inForce.Load().term, s.seq, s.sweepLeft > 0)

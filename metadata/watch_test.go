@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/eviction"
 	"github.com/understudy-store/understudy/metadata"
 )
@@ -146,5 +147,35 @@ func TestWatchersOfLoadedStores(t *testing.T) {
 	}
 	if present != 1 {
 		t.Errorf("%d objects are present, want 1", present)
+	}
+}
+
+// A count counts the commits and parts of sweeps that a watcher saw.
+type count struct {
+	record
+
+	applied int
+}
+
+func (n *count) Applied(of *metadata.Store, term metadata.Term, at metadata.Seq, sweeping bool) {
+	n.applied++
+	n.record.Applied(of, term, at, sweeping)
+}
+
+// A sweep wakes those who wait for changes once a shard, however many parts a shard has.
+func TestWatchersSeeASweepShardByShard(t *testing.T) {
+	seen := new(count)
+	s := metadata.New(metadata.Options{Watcher: seen})
+	fillStore(t, s, 200_000)
+	e := &deleteevents.Event{Type: deleteevents.UnmountSegment, Segments: s.SegmentNumbers()}
+	seq := s.LastSeq() + 1
+	if _, err := s.Apply(&metadata.Commit{Seq: seq, Term: 1, Time: metadata.Time(seq), Changes: []metadata.Change{e}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	seen.applied = 0
+	for s.Sweep(1) {
+	}
+	if seen.applied != metadata.ShardCount || seen.sweeping {
+		t.Errorf("the sweep: the watcher is called %d times, sweeping %v; want %d times, and the end", seen.applied, seen.sweeping, metadata.ShardCount)
 	}
 }
