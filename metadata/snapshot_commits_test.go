@@ -14,7 +14,7 @@ import (
 // state was where it stands.
 func TestSnapshotWhileCommitsAreApplied(t *testing.T) {
 	s := metadata.New(metadata.Options{})
-	fillStore(t, s, 200_000)
+	fillStore(t, s, 100_000)
 	first := s.LastSeq() + 1
 	encoded := make(chan [][]byte)
 	go func() {
