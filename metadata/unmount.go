@@ -31,7 +31,8 @@ type unmounting struct {
 }
 
 // notes are the objects of a shard that readers got since the search has looked there: with
-// a lease, or with one that lasted long enough already.
+// a lease, or with one that lasted long enough already: each once, and only those on the
+// segments, so they take less than the objects do.
 type notes struct {
 	of  *unmounting
 	ids map[ObjectID]bool
