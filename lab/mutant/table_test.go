@@ -15,7 +15,7 @@ func testControls() []testControl {
 		{"metadata", nodesAgree, "victims"},
 		{"metadata", nodesAgree, "abandoned-writers"},
 		{"metadata", nodesAgree, "quota-charges"},
-		{"metadata", nodesAgree, "unmount-notes"},
+		{"metadata", "^TestLeasesWhileAnUnmountLooks$|^TestReadersThatNeedNoLeaseWhileAnUnmountLooks$", "unmount-notes"},
 		{"internal/service", "^TestPutsAtOnceKeepToTheQuota$", "quota-holds"},
 		{"lab/judge", "^TestPlentyOfMemory$", "quota-admits"},
 		{"metadata", "^TestModelSnapshotUnderWrites$", "snapshot-overlap"},
