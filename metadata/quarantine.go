@@ -1,6 +1,8 @@
 package metadata
 
 import (
+	"cmp"
+
 	"github.com/understudy-store/understudy/internal/ordered"
 	"github.com/understudy-store/understudy/segment"
 )
@@ -19,14 +21,17 @@ type quarantined struct {
 
 func (q quarantined) bytes() uint64 { return q.segment.Bytes(q.rng.Length) }
 
-// quarantineSlice bounds how many ranges leave with one commit, and how many one commit
-// begins to count as "soon": each that leaves costs some 200 ns. The rest follows with
-// the next commits, which a writer makes at short intervals (Store.Releasing).
-const quarantineSlice = 4096
+// quarantineSlice bounds how many ranges leave with one commit: each that leaves costs a
+// microsecond or more, as its memory is in no cache. The rest follows with the next commits,
+// which a writer makes at short intervals (Store.Releasing).
+const quarantineSlice = 1024
 
-// quarantineShare raises that bound to a share of all ranges in quarantine, one in so
-// many. A commit may add some 10,000, which would pile up.
-const quarantineShare = 64
+// Before smallSliceRules more left, oldSlice or one in oldShare of all ranges in quarantine: 15 ms
+// where a million waited. As many still begin to count as "soon" with one commit.
+const (
+	oldSlice = 4096
+	oldShare = 64
+)
 
 // A waitingList is the ranges of one segment in quarantine, ordered by the time they leave.
 type waitingList struct {
@@ -115,21 +120,29 @@ func (q queue) move(p *segmentState, from *Time, to Time) {
 // as free. Otherwise a takeover of a full cache, which quarantines all that it evicts,
 // would go on to evict everything (design section 7).
 type quarantine struct {
-	leaving queue // the segments by their first range
-	coming  queue // the segments by their first range that does not count as soon
-	horizon Time  // ranges that leave at or before it are to be counted as soon
-	slice   int   // quarantineSlice but in tests
-	ranges  int
+	leaving  queue // the segments by their first range
+	coming   queue // the segments by their first range that does not count as soon
+	horizon  Time  // ranges that leave at or before it are to be counted as soon
+	slice    int   // quarantineSlice but in tests
+	oldSlice int   // the constant but in tests
+	ranges   int
 	// Bytes on the segments that take new objects, and of them those that leave soon.
 	open, openSoon uint64
 }
 
+// newQuarantine returns an empty one, with slices of that size in tests, and 0 elsewhere.
 func newQuarantine(slice int) quarantine {
-	return quarantine{leaving: newQueue(), coming: newQueue(), slice: slice}
+	return quarantine{
+		leaving: newQueue(), coming: newQueue(), slice: cmp.Or(slice, quarantineSlice), oldSlice: cmp.Or(slice, oldSlice),
+	}
 }
 
-// pace returns how many ranges may leave with one commit. It is the same on every node.
-func (q *quarantine) pace() int { return max(q.slice, q.ranges/quarantineShare) }
+// sliceAfter returns how many ranges may leave with a commit that has put so many into
+// quarantine. Twice as many, so that the backlog gets smaller whatever commits add.
+func (q *quarantine) sliceAfter(held int) int { return max(q.slice, 2*held) }
+
+// pace is sliceAfter by the rules before. It is the same on every node.
+func (q *quarantine) pace() int { return max(q.oldSlice, q.ranges/oldShare) }
 
 // forget drops the ranges of a segment that is about to be unmounted, however many they
 // are, and returns those of abandoned puts.

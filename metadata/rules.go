@@ -48,7 +48,11 @@ const (
 	keepingRules Rules = 8
 	recordRules  Rules = 8
 
-	NewestRules = keepingRules
+	// smallSliceRules: ranges leave quarantine behind the changes of a commit, few unless it
+	// adds many.
+	smallSliceRules Rules = 9
+
+	NewestRules = smallSliceRules
 )
 
 // maxOldKeyBytes is the longest key that nodes before longKeyRules read.

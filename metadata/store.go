@@ -195,7 +195,7 @@ func New(opts Options) *Store {
 		mounts:     newMounts(),
 		claims:     newClaims(),
 		localDisks: localDisks{byClient: make(map[segment.ClientID]*segmentState), byNumber: make(map[segment.Number]*segmentState)},
-		quarantine: newQuarantine(cmp.Or(opts.quarantineSlice, quarantineSlice)),
+		quarantine: newQuarantine(opts.quarantineSlice),
 		groups:     make(map[groupKey][]*group),
 		tasks:      tasks{byID: make(map[TaskID]*Task), waiting: make(map[segment.ClientID]int)},
 		watch:      watch{by: opts.Watcher},

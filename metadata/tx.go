@@ -23,6 +23,7 @@ type Tx struct {
 	fault error // the commit does not fit this state
 	// discarding is set while an abandoned put is dropped.
 	discarding bool
+	held       int                        // ranges that it has put into quarantine
 	sink       uint64                     // keeps the compiler from dropping the reads of ReadAhead
 	following  []Change                   // the changes behind the one being applied
 	writers    map[segment.Number][]Claim // see findWriters
@@ -50,7 +51,7 @@ func (s *Store) Apply(c *Commit, answers []error) (Position, error) {
 	}
 	tx := &Tx{s: s, seq: c.Seq, term: c.Term, now: c.Time}
 	s.seq, s.now = c.Seq, c.Time
-	tx.releaseDue(len(c.Changes) > 0)
+	tx.endDue(len(c.Changes) > 0)
 	s.lastTime.Store(int64(c.Time))
 	for stream := LeaseRenewals; stream < StreamCount; stream++ {
 		for i, change := range c.Changes {
@@ -62,6 +63,9 @@ func (s *Store) Apply(c *Commit, answers []error) (Position, error) {
 				answers[i] = err
 			}
 		}
+	}
+	if s.Rules() >= smallSliceRules && len(c.Changes) > 0 {
+		tx.releaseDue(s.quarantine.sliceAfter(tx.held))
 	}
 	if !s.loading {
 		s.digests.add(s.seq, s.digest)
@@ -252,6 +256,7 @@ func (tx *Tx) release(p *segmentState, r segment.Range, until Time) {
 	if q.discarded {
 		tx.s.counts.discardedBytes.Add(int64(q.bytes()))
 	}
+	tx.held++
 	tx.s.quarantine.add(q)
 	tx.s.addTerm(p, q.digestTerm())
 }
@@ -287,21 +292,31 @@ func (tx *Tx) keepQuarantine(until Time) {
 	tx.s.releasing.Store(tx.s.quarantine.due(tx.now))
 }
 
-// releaseDue frees ranges whose quarantine has ended: at most as many as the pace, and
-// the same on every node. A commit without changes frees none, as it has no record: a
-// node that reads the records alone does not see it.
-func (tx *Tx) releaseDue(changes bool) {
+// endDue ends what ends with time, before the changes of a commit are applied.
+func (tx *Tx) endDue(changes bool) {
 	if tx.globalHas() {
 		return
 	}
-	left := tx.s.quarantine.pace()
 	switch rules := tx.s.Rules(); {
 	case rules < sliceRules:
-		left = math.MaxInt
-	case rules >= recordRules && !changes:
-		left = 0
+		tx.releaseDue(math.MaxInt)
+	case rules < recordRules || rules < smallSliceRules && changes:
+		tx.releaseDue(tx.s.quarantine.pace())
 	}
-	for ; left > 0; left-- {
+	tx.s.releasing.Store(tx.s.quarantine.due(tx.now))
+	tx.s.quarantine.moveHorizon(tx.now + tx.s.inForce.Load().hold)
+	tx.s.digest += tx.s.requests.expire(tx.now)
+	tx.s.endClaims(tx.now)
+}
+
+// releaseDue frees ranges whose quarantine has ended: at most so many, and the same on every
+// node. A commit without changes frees none, as it has no record: a node that reads the
+// records alone does not see it.
+func (tx *Tx) releaseDue(most int) {
+	if tx.globalHas() {
+		return
+	}
+	for ; most > 0; most-- {
 		q, ok := tx.s.quarantine.popDue(tx.now)
 		if !ok {
 			break
@@ -315,9 +330,6 @@ func (tx *Tx) releaseDue(changes bool) {
 		tx.free(q.segment, q.rng)
 	}
 	tx.s.releasing.Store(tx.s.quarantine.due(tx.now))
-	tx.s.quarantine.moveHorizon(tx.now + tx.s.inForce.Load().hold)
-	tx.s.digest += tx.s.requests.expire(tx.now)
-	tx.s.endClaims(tx.now)
 }
 
 // unfile takes an object out of tables and indexes, and frees its record. Needs the
