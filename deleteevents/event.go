@@ -31,9 +31,10 @@ func (t Type) String() string {
 	return names[t]
 }
 
-// MaxRemovals bounds the objects of one event, so that with the longest possible
-// numbers it fits metadata.MaxChangeBytes.
-const MaxRemovals = 2000
+// MaxRemovals bounds the objects of one event. Other changes and some calls wait while it is
+// applied, about 3 µs an object. It fits metadata.MaxChangeBytes with the longest possible
+// numbers, as did the 2,000 of earlier versions.
+const MaxRemovals = 500
 
 // MaxPatternBytes bounds the pattern that an event records for people.
 const MaxPatternBytes = 1024

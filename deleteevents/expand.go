@@ -2,6 +2,7 @@ package deleteevents
 
 import (
 	"context"
+	"runtime"
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/journal"
@@ -83,6 +84,7 @@ func (x *Expander) Remove(ctx context.Context, s Selection) (r Result, err error
 			if err := commit(); err != nil {
 				return r, err
 			}
+			runtime.Gosched() // calls go first, where a commit makes nobody wait
 		}
 		if err := x.Fence(ctx); err != nil {
 			return r, err

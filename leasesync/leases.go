@@ -3,6 +3,7 @@ package leasesync
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -205,6 +206,7 @@ func (l *Leases) Scan(ctx context.Context) error {
 				l.Counters.Committed.Add(int64(len(c.(*Batch).Renewals)))
 			}
 			changes = changes[n:]
+			runtime.Gosched() // calls go first, where a commit makes nobody wait
 		}
 		return nil
 	})
