@@ -67,7 +67,10 @@ func (x *Expander) Remove(ctx context.Context, s Selection) (r Result, err error
 	}
 	for shard := range metadata.ShardCount {
 		found = x.candidates(found[:0], shard, s)
-		for _, c := range found {
+		for i, c := range found {
+			if i%matchesAtOnce == 0 {
+				runtime.Gosched() // calls go first
+			}
 			if ctx.Err() != nil {
 				return r, errs.Wrap(errs.Unavailable, s.Type.String(), ctx.Err())
 			}
@@ -93,6 +96,10 @@ func (x *Expander) Remove(ctx context.Context, s Selection) (r Result, err error
 	err = commit()
 	return r, err
 }
+
+// matchesAtOnce is how many keys are matched before calls go first: a millisecond's work with
+// a slow pattern.
+const matchesAtOnce = 512
 
 // await waits for the outcome of the change that blocks a removal.
 func (x *Expander) await(ctx context.Context, s Selection, outcome <-chan struct{}) error {
@@ -122,8 +129,8 @@ func (r *Result) keep(why error) {
 
 // candidates appends the objects of a shard that a selection may choose.
 func (x *Expander) candidates(dst []candidate, shard int, s Selection) []candidate {
-	now := x.Now()
-	x.Store.EachObject(shard, func(e metadata.Entry) {
+	now, n := x.Now(), len(dst)
+	x.Store.EachObject(shard, func() { dst = dst[:n] }, func(e metadata.Entry) {
 		if s.Tenant != "" && e.Tenant() != s.Tenant {
 			return
 		}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/zeebo/xxh3"
+
+	"github.com/understudy-store/understudy/metadata/reftable"
 )
 
 // An Entry is an object with its shard locked. Other packages use it to read the object,
@@ -45,18 +47,25 @@ func (s *Store) LockSettled(tenant, key string) (Entry, <-chan struct{}) {
 	return Entry{s, sh, o}, wait
 }
 
-// EachObject visits the objects of a shard under its lock, which visit must not
-// take or give back.
-func (s *Store) EachObject(shard int, visit func(Entry)) {
-	defer runtime.Gosched() // others go first: whoever visits a shard goes on with the next
+// EachObject visits the objects of a shard, some hundred at a time under its lock, which visit
+// must not take or give back; in between others go first. If the shard's table is resized
+// meanwhile, it begins again: then it calls again first, which drops what has been visited.
+func (s *Store) EachObject(shard int, again func(), visit func(Entry)) {
 	sh := &s.shards[shard]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	for o := range sh.all {
-		if o.exists() {
-			visit(Entry{s, sh, o})
-		}
+	from := reftable.Place{Again: again}
+	part := func() (more bool) {
+		sh.mu.Lock()
+		defer sh.mu.Unlock()
+		return sh.part(&from, func(o object) {
+			if o.exists() {
+				visit(Entry{s, sh, o})
+			}
+		})
 	}
+	for part() {
+		runtime.Gosched()
+	}
+	runtime.Gosched() // whoever visits a shard goes on with the next
 }
 
 // Unlock unlocks the shard.

@@ -33,7 +33,7 @@ func everyKey(s *metadata.Store, list []string) []string {
 			}
 			list = append(list, k.Key, object.Key)
 		}
-		s.EachObject(shard, func(e metadata.Entry) { list = append(list, e.Key()) })
+		s.EachObject(shard, nil, func(e metadata.Entry) { list = append(list, e.Key()) })
 		s.Present(shard, func(m *metadata.MediaChange) { list = append(list, m.Key) })
 		s.Census(shard, 0, func(g metadata.Glance, _ func(func(segment.Number) bool)) { list = append(list, g.Key) })
 		items, _ := s.DrainItems(nil, shard, &metadata.Drain{Numbers: []segment.Number{1}}, 0)

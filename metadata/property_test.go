@@ -257,7 +257,7 @@ func (w *world) removeAction(t *rapid.T) {
 func (w *world) removeAllAction(t *rapid.T) {
 	event, force := &deleteevents.Event{Type: deleteevents.RemoveAll}, w.pick(t, "force", 2) == 0
 	for i := range metadata.ShardCount {
-		w.primary.EachObject(i, func(e metadata.Entry) {
+		w.primary.EachObject(i, nil, func(e metadata.Entry) {
 			if e.Tenant() == "default" && !e.Busy() && e.Removable(force, w.now) == nil {
 				event.Removals = append(event.Removals, e.BeginRemoval(w.now))
 			}

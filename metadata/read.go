@@ -92,18 +92,14 @@ type ObjectKey struct {
 }
 
 // Keys appends the keys of a shard's objects to dst, with their tenants,
-// readable ones only if so asked. It holds the shard's lock while it does.
+// readable ones only if so asked. It visits them as EachObject does.
 func (s *Store) Keys(dst []ObjectKey, shard int, readable bool) []ObjectKey {
-	defer runtime.Gosched() // others go first, as with EachObject
-	sh := &s.shards[shard]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	for o := range sh.all {
-		if !o.exists() || readable && !o.readable() {
-			continue
+	n := len(dst)
+	s.EachObject(shard, func() { dst = dst[:n] }, func(e Entry) {
+		if !readable || e.Readable() {
+			dst = append(dst, ObjectKey{e.Tenant(), e.Key()})
 		}
-		dst = append(dst, ObjectKey{s.tenants.name(o.tenant), o.key()})
-	}
+	})
 	return dst
 }
 
@@ -159,8 +155,14 @@ type Glance struct {
 // Census visits the objects of a shard under its lock, with the segments in which their
 // replicas in memory lie. visit must be quick, and keep neither of its arguments.
 func (s *Store) Census(shard int, now Time, visit func(Glance, func(yield func(segment.Number) bool))) {
-	s.EachObject(shard, func(e Entry) {
-		o := e.o
+	defer runtime.Gosched() // others go first: whoever visits a shard goes on with the next
+	sh := &s.shards[shard]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for o := range sh.all {
+		if !o.exists() {
+			continue
+		}
 		visit(Glance{o.key(), o.size, o.has(flagHardPin), o.softPinned(now), o.leasedUntil()}, func(yield func(segment.Number) bool) {
 			for i := range o.replicaCount() {
 				if r := o.replicaAt(i); r.kind == Memory && r.exists() && !yield(r.segment.Number) {
@@ -168,5 +170,5 @@ func (s *Store) Census(shard int, now Time, visit func(Glance, func(yield func(s
 				}
 			}
 		})
-	})
+	}
 }

@@ -10,7 +10,7 @@ import (
 
 // maxRegexSteps bounds a pattern with its counted repetitions written out. A pattern
 // without them stays far below: a byte of a pattern is about one step. A
-// search takes up to steps times bytes of the key, with a shard's lock held:
+// search takes up to steps times bytes of the key, before its goroutine can stop:
 // without the bound 800 bytes of pattern took 7 s for a key of 400.
 const maxRegexSteps = 2 * MaxRegexBytes
 

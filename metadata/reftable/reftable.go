@@ -175,6 +175,8 @@ func (t *Table) Each(visit func(refs []uint32) bool) {
 
 // A Place is how far Part has come. Its zero value is the beginning.
 type Place struct {
+	Again func() // is called when Part begins again; may be nil
+
 	at int    // groups that were visited
 	of *group // Table.first then
 }
@@ -185,7 +187,10 @@ type Place struct {
 func (t *Table) Part(from *Place, groups int, visit func(refs []uint32) bool) (more bool) {
 	all := t.groups // a deletion may resize the table, and leaves these as they are
 	if first := t.first.Load(); from.of != first {
-		*from = Place{of: first}
+		if from.of != nil && from.Again != nil {
+			from.Again()
+		}
+		from.at, from.of = 0, first
 	}
 	var refs [slots]uint32
 	end := min(from.at+groups, len(all))

@@ -163,7 +163,8 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// Whatever changes between the parts of a walk, what is there all the time is visited.
+// Whatever changes between the parts of a walk, what is there all the time is visited, and
+// nothing is twice since the walk began again.
 func TestParts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		table, hash := new(Table), func(ref uint32) uint64 { return uint64(ref) * 0x9E3779B97F4A7C15 }
@@ -172,10 +173,14 @@ func TestParts(t *testing.T) {
 			table.Insert(hash(1+ref), 1+ref, hash)
 		}
 		changes := make(map[uint32]bool)
-		visited, place := make(map[uint32]bool), new(Place)
+		visited := make(map[uint32]bool)
+		place := &Place{Again: func() { clear(visited) }}
 		for parts, more := 0, true; more; parts++ {
 			more = table.Part(place, rapid.IntRange(1, 5).Draw(t, "groups"), func(refs []uint32) bool {
 				for _, ref := range refs {
+					if visited[ref] && ref <= stays {
+						t.Fatalf("the parts have %d twice, want it once", ref)
+					}
 					visited[ref] = true
 				}
 				return true
