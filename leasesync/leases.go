@@ -242,6 +242,7 @@ func EachRound(store *metadata.Store, limit int, commit func([]Renewal) error) e
 		renewals = renewals[:0]
 		for ; shard < metadata.ShardCount && len(renewals) < limit; shard++ {
 			store.EachMarked(shard, collect)
+			runtime.Gosched() // calls go first
 		}
 		if len(renewals) == 0 {
 			continue
