@@ -21,6 +21,10 @@ const (
 // It reports false if the process is no child of a cluster. A program that starts clusters
 // must call it before anything else.
 func RunChild() (status int, child bool) {
+	if len(os.Args) > 1 && os.Args[1] == busyCommand {
+		DieWithParent()
+		busy()
+	}
 	for _, c := range []*cobra.Command{
 		EtcdCommand(etcdCommand), app.Command(masterCommand, promote.Primary), app.Command(standbyCommand, promote.Standby),
 	} {

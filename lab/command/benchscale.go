@@ -24,6 +24,7 @@ primary goes, the longest wait is the time without one.
 The tasks, in their order:
 
   idle          nothing
+  busy          nothing, but another process keeps a processor busy
   renewals      100,000 leases a second are renewed, and journaled once a second
   state-file    the primary writes a state file, over the network to this command
   snapshot      a standby without a state loads one from the primary

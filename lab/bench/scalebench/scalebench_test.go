@@ -35,7 +35,7 @@ func TestAllTasks(t *testing.T) {
 			t.Errorf("with HA %v: got %+v, want some hundred bytes an object", ha, r)
 		}
 		least := map[string]int64{
-			"idle": 0, "renewals": 1000, "state-file": 20_000, "snapshot": 20_000, "handover": 20_000, "kill": 20_000,
+			"idle": 0, "busy": 0, "renewals": 1000, "state-file": 20_000, "snapshot": 20_000, "handover": 20_000, "kill": 20_000,
 			"remove-regex": 2000, "quarantine": 1000, "unmount": 1700, "evict": 300,
 		}
 		for _, m := range r.Tasks {

@@ -10,6 +10,7 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/lab/bench/caller"
+	"github.com/understudy-store/understudy/lab/cluster"
 	"github.com/understudy-store/understudy/promote"
 )
 
@@ -25,6 +26,7 @@ type task struct {
 func tasks() []task {
 	return []task{
 		{"idle", false, (*world).idle},
+		{"busy", false, (*world).busy},
 		{"renewals", false, (*world).renewals},
 		{"state-file", true, (*world).stateFile},
 		{"snapshot", true, (*world).snapshot},
@@ -83,6 +85,14 @@ func (w *world) measure(ctx context.Context, t task) (m Task, err error) {
 
 func (w *world) idle(ctx context.Context, _ *Task) (int64, error) {
 	return 0, clock.Sleep(ctx, w.Least)
+}
+
+// busy has another process keep a processor busy: the least that callers wait beside any task
+// that needs one.
+func (w *world) busy(ctx context.Context, _ *Task) (int64, error) {
+	ctx, stop := context.WithTimeout(ctx, w.Least)
+	defer stop()
+	return 0, cluster.KeepBusy(ctx)
 }
 
 const (
