@@ -176,5 +176,10 @@ func Prepare(store *metadata.Store, r Request, now metadata.Time) (*Event, <-cha
 
 // Of returns the event of one removal that is prepared.
 func Of(t Type, r *metadata.Removal) *Event {
-	return &Event{Type: t, Removals: []*metadata.Removal{r}}
+	e := &struct { // one allocation in place of two
+		Event
+		one [1]*metadata.Removal
+	}{Event: Event{Type: t}, one: [1]*metadata.Removal{r}}
+	e.Removals = e.one[:]
+	return &e.Event
 }

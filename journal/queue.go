@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/semaphore"
 
@@ -38,6 +39,7 @@ type Queue struct {
 	room    room
 	tickets *semaphore.Weighted // one is acquired for each Ticket
 	applied applied
+	unkept  atomic.Bool // the log keeps nothing, so changes need not be encoded
 
 	mu     sync.Mutex
 	list   []*submission
@@ -52,7 +54,7 @@ type Queue struct {
 type submission struct {
 	caller  context.Context // for the Tracer only
 	changes []metadata.Change
-	encoded [metadata.StreamCount][]byte // length-prefixed changes
+	encoded [metadata.StreamCount][]byte // length-prefixed changes, if the log keeps them
 	counts  [metadata.StreamCount]int
 	size    int
 
@@ -187,7 +189,7 @@ func (t *Ticket) Release() {
 func (t *Ticket) Submit(ctx context.Context, changes ...metadata.Change) ([]error, error) {
 	defer t.Release()
 	q := t.queue
-	s, err := newSubmission(ctx, changes)
+	s, err := q.newSubmission(ctx, changes)
 	switch {
 	case err != nil:
 	case ctx.Err() != nil:
@@ -248,10 +250,16 @@ func (q *Queue) submit(ctx context.Context, refusal func() error, changes []meta
 	return t.Submit(ctx, changes...)
 }
 
-func newSubmission(caller context.Context, changes []metadata.Change) (*submission, error) {
-	s := &submission{caller: caller, changes: changes, done: make(chan struct{})}
-	var coder binenc.Coder
-	for _, c := range changes {
+// usualChange is how many bytes most changes have at most.
+const usualChange = 256
+
+// newSubmission encodes changes. Those for a log that keeps nothing are encoded too, one by
+// one, as they must not be larger than others.
+func (q *Queue) newSubmission(caller context.Context, changes []metadata.Change) (*submission, error) {
+	s, keep := &submission{caller: caller, changes: changes, done: make(chan struct{})}, !q.unkept.Load()
+	var buf [binary.MaxVarintLen64]byte
+	length, coder := buf[:0], binenc.Encoder(make([]byte, 0, usualChange))
+	for i, c := range changes {
 		coder = binenc.Encoder(coder.Encoded()[:0])
 		c.Code(&coder)
 		scratch := coder.Encoded()
@@ -259,13 +267,17 @@ func newSubmission(caller context.Context, changes []metadata.Change) (*submissi
 			return nil, errs.New(errs.InvalidParams, "journal.Submit",
 				"a single change of %d bytes; at most %d are possible, use shorter keys or fewer replicas", len(scratch), metadata.MaxChangeBytes)
 		}
-		stream := c.Stream()
-		buf := binary.AppendUvarint(s.encoded[stream], uint64(len(scratch)))
-		s.encoded[stream] = append(buf, scratch...)
+		length = binary.AppendUvarint(length[:0], uint64(len(scratch)))
+		stream, size := c.Stream(), len(length)+len(scratch)
 		s.counts[stream]++
-	}
-	for _, b := range s.encoded {
-		s.size += len(b)
+		s.size += size
+		if !keep {
+			continue
+		}
+		if s.encoded[stream] == nil { // the changes of a batch are about alike
+			s.encoded[stream] = make([]byte, 0, min(size*(len(changes)-i), MaxSubmissionBytes))
+		}
+		s.encoded[stream] = append(append(s.encoded[stream], length...), scratch...)
 	}
 	if s.size > MaxSubmissionBytes {
 		return nil, errs.New(errs.InvalidParams, "journal.Submit",

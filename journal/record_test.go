@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/metadata/binenc"
 )
@@ -14,7 +15,7 @@ var objectCodec = Codec{metadata.ObjectEvents: func(b []byte) (metadata.Change, 
 
 func encoded(t testing.TB, changes ...metadata.Change) []byte {
 	t.Helper()
-	s, err := newSubmission(t.Context(), changes)
+	s, err := new(Queue).newSubmission(t.Context(), changes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,6 +48,32 @@ func TestRecordRoundTrip(t *testing.T) {
 				t.Errorf("change %d of a record: got %x, want %x as encoded", i, b, a)
 			}
 		}
+	}
+}
+
+// For a log that keeps nothing, changes are measured, but not encoded.
+func TestNoLogGetsNoRecords(t *testing.T) {
+	var sizes [2]int
+	for i, log := range []Log{NoLog{}, struct{ NoLog }{}} {
+		store := metadata.New(metadata.Options{})
+		w := NewWriter(WriterConfig{Store: store, Queue: NewQueue(store, 1<<20), Log: log, Now: store.Time})
+		s, err := w.Queue.newSubmission(t.Context(), sample())
+		if err != nil {
+			t.Fatal(err)
+		}
+		sizes[i] = s.size
+		c, changes := w.build([]*submission{s})
+		if kept := i == 1; kept != (c.bytes() > 0) || kept != (len(s.encoded[metadata.ObjectEvents]) == s.size) || len(changes) != 3 {
+			t.Errorf("%T: got records of %d bytes, %d bytes encoded, and %d changes, want 0 bytes for NoLog only, and 3 changes",
+				log, c.bytes(), len(s.encoded[metadata.ObjectEvents]), len(changes))
+		}
+		large := &metadata.PutStart{Tenant: "default", Key: strings.Repeat("k", metadata.MaxKeyBytes), DiskPath: strings.Repeat("p", metadata.MaxChangeBytes)}
+		if _, err := w.Queue.newSubmission(t.Context(), []metadata.Change{large}); errs.KindOf(err) != errs.InvalidParams {
+			t.Errorf("%T, a change of more than %d bytes: got %v, want INVALID_PARAMS", log, metadata.MaxChangeBytes, err)
+		}
+	}
+	if sizes[0] != sizes[1] {
+		t.Errorf("the size of a submission: got %d for NoLog and %d for another log, want the same", sizes[0], sizes[1])
 	}
 }
 

@@ -105,6 +105,8 @@ type Writer struct {
 // NewWriter returns a writer that continues behind the store's position.
 func NewWriter(c WriterConfig) *Writer {
 	p := c.Store.Position()
+	_, none := c.Log.(NoLog)
+	c.Queue.unkept.Store(none)
 	return &Writer{WriterConfig: c, last: p, time: p.Time}
 }
 
@@ -126,7 +128,7 @@ func (w *Writer) Settled(ctx context.Context) error {
 
 // Commit commits and applies changes, while Run is not running.
 func (w *Writer) Commit(ctx context.Context, changes ...metadata.Change) error {
-	s, err := newSubmission(ctx, changes)
+	s, err := w.Queue.newSubmission(ctx, changes)
 	if err != nil {
 		return err
 	}
@@ -259,7 +261,7 @@ func (w *Writer) commit(ctx context.Context, sealed []*submission) (err error) {
 	defer close(ended)
 	w.tick()
 	if len(sealed) == 0 && w.Filler != nil && w.Store.ReleasesAt(w.time) {
-		filler, err := newSubmission(ctx, []metadata.Change{w.Filler})
+		filler, err := w.Queue.newSubmission(ctx, []metadata.Change{w.Filler})
 		if err != nil {
 			return err
 		}
@@ -343,9 +345,16 @@ func (w *Writer) build(sealed []*submission) (*Sealed, []metadata.Change) {
 		Checked: w.last.Seq, Digest: w.last.Digest,
 		Window: window.Milliseconds(), Failover: failover.Milliseconds(), Raised: w.Pace.Slowed(),
 	}}
-	var changes []metadata.Change
+	count := 0
+	for _, s := range sealed {
+		count += len(s.changes)
+	}
+	changes := make([]metadata.Change, 0, count)
 	for _, s := range sealed {
 		changes = append(changes, s.changes...)
+	}
+	if w.Queue.unkept.Load() {
+		return c, changes
 	}
 	for stream := range metadata.StreamCount {
 		var parts [][]byte

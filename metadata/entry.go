@@ -240,10 +240,11 @@ func (s *Store) settled(sh *shard, tenant, key string) (object, <-chan struct{})
 	if !ok {
 		return object{}, nil
 	}
-	if p := sh.pending[objectKey{id, key}]; p != nil {
+	hash := s.hash.of(id, key)
+	if p := sh.pending.find(hash); p != nil {
 		return object{}, p.outcome()
 	}
-	o := s.lookup(sh, tenant, key)
+	o := sh.there(hash, id, key)
 	if o.none() {
 		return o, nil
 	}
@@ -269,81 +270,6 @@ func (s *Store) outcomeOf(sh *shard, o object) <-chan struct{} {
 		return sh.change(o).outcome()
 	}
 	return nil
-}
-
-// A Pending is a mutation of one key that was prepared and waits for its
-// commit. Meanwhile no other mutation of the key is prepared, and readers of
-// the object wait for the outcome.
-//
-// A nil Pending stands for a change that this node did not prepare.
-type Pending struct {
-	shard   *shard
-	key     objectKey
-	id      ObjectID // of the object it marks, 0 for none
-	put     ObjectID // of the object it makes, 0 for none
-	inPlace bool     // the object it makes gets the memory of the one it marks
-	charge  *charge  // what the put holds of a quota; nil for none
-	settled bool
-	// abandoned says that the answer with the object it makes reached nobody, see
-	// Store.Abandon.
-	abandoned bool
-	wait      chan struct{} // made by the first waiter, closed with the outcome
-}
-
-// begin marks a key, and the object under it unless there is none, for a mutation.
-// Needs the shard's lock.
-func (sh *shard) begin(key objectKey, o object) *Pending {
-	p := &Pending{shard: sh, key: key}
-	if !o.none() {
-		p.id = o.id
-		o.flags |= flagPending
-	}
-	if sh.pending == nil {
-		sh.pending = make(map[objectKey]*Pending)
-	}
-	sh.pending[key] = p
-	return p
-}
-
-// hold marks an object for a mutation. Needs the shard's lock.
-func (sh *shard) hold(o object) objectChange {
-	return objectChange{sh.begin(objectKey{o.tenant, o.key()}, o)}
-}
-
-// outcome returns a channel that is closed when the mutation has been applied
-// or taken back. Needs the shard's lock.
-func (p *Pending) outcome() <-chan struct{} {
-	if p.wait == nil {
-		p.wait = make(chan struct{})
-	}
-	return p.wait
-}
-
-// resolveLocked ends the waiting. Needs the shard's lock.
-func (p *Pending) resolveLocked() {
-	if p == nil || p.settled {
-		return
-	}
-	p.settled = true
-	if p.shard.pending[p.key] == p {
-		delete(p.shard.pending, p.key)
-	}
-	if o := p.shard.withID(p.id); !o.none() {
-		o.flags &^= flagPending
-	}
-	if p.wait != nil {
-		close(p.wait)
-	}
-}
-
-// resolve ends the waiting.
-func (p *Pending) resolve() {
-	if p == nil {
-		return
-	}
-	p.shard.mu.Lock()
-	defer p.shard.mu.Unlock()
-	p.resolveLocked()
 }
 
 // shardOf returns the shard of a key. Every node must agree on it.

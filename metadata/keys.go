@@ -35,10 +35,10 @@ func (o object) hash() uint64 { return o.s.hash.of(o.tenant, o.view()) }
 // change returns the mutation of the object's key that waits for its commit, nil for
 // none. Needs the shard's lock.
 func (sh *shard) change(o object) *Pending {
-	if len(sh.pending) == 0 {
+	if sh.pending.count == 0 {
 		return nil
 	}
-	return sh.pending[objectKey{o.tenant, o.view()}]
+	return sh.pending.find(o.hash())
 }
 
 // borrowed returns the object as a draft whose key is the one in place. It is for
@@ -48,11 +48,6 @@ func (o object) borrowed() draft {
 		id: o.id, key: o.view(), tenant: o.tenant, flags: o.flags, client: o.writer(), size: o.size,
 		putStart: o.putStart, deadline: o.deadline, soft: o.soft(), request: o.request(), extra: o.extra(),
 	}
-}
-
-type objectKey struct {
-	tenant tenantID
-	key    string
 }
 
 // keyHash is this process's own; it is seeded, so that nobody can make keys
@@ -79,6 +74,9 @@ func (sh *shard) withKey(hash uint64, tenant tenantID, key string) object {
 
 // withID returns the object with an id, none if there is none. Needs the shard's lock.
 func (sh *shard) withID(id ObjectID) object {
+	if id == 0 {
+		return object{}
+	}
 	s := sh.store
 	return s.object(slab.Ref(sh.byID.Find(hashOfID(id), func(ref uint32) bool { return s.object(slab.Ref(ref)).id == id })))
 }

@@ -187,9 +187,7 @@ func (o object) setReplicas(replicas []replica) {
 	}
 	if x != nil {
 		x.endpoint = first.endpoint
-		if x.replicas = nil; len(replicas) > 1 { // not an empty part of replicas, which would keep what that lies in
-			x.replicas = replicas[1:]
-		}
+		x.replicas = append([]replica(nil), replicas[1:]...) // a copy, so that callers may use theirs again
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 type peers struct {
 	mu      sync.Mutex // taken last
 	all     Use
-	of      map[string]Use
+	of      map[string]*Use
 	writers map[segment.ClientID]*writer // clients that have objects
 }
 
@@ -72,7 +72,10 @@ func keyBytes(length int) int64 {
 func (s *Store) Use(peer string) (all, own Use) {
 	s.peers.mu.Lock()
 	defer s.peers.mu.Unlock()
-	return s.peers.all, s.peers.of[peer]
+	if u := s.peers.of[peer]; u != nil {
+		own = *u
+	}
+	return s.peers.all, own
 }
 
 // TryAttribute makes what other nodes have decided for a client, and what counts for no
@@ -150,8 +153,12 @@ func (p *peers) add(peer string, u Use) {
 	if peer == "" {
 		return
 	}
-	u = p.of[peer].plus(u)
-	if p.of[peer] = u; u == (Use{}) {
+	has := p.of[peer]
+	if has == nil {
+		has = new(Use)
+		p.of[peer] = has
+	}
+	if *has = has.plus(u); *has == (Use{}) {
 		delete(p.of, peer)
 	}
 }

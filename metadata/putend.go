@@ -34,10 +34,12 @@ func (s *Store) PreparePutEnd(put PutRef, checksum *uint64) (*PutEnd, <-chan str
 	case processing == 0:
 		return nil, nil, nil
 	}
-	return &PutEnd{
-		Ref: o.name(), Selector: put.Selector, Checksum: checksum,
-		objectChange: objectChange{sh.begin(objectKey{o.tenant, put.Key}, o)},
-	}, nil, nil
+	e := &struct { // one allocation in place of two
+		PutEnd
+		waits Pending
+	}{PutEnd: PutEnd{Ref: o.name(), Selector: put.Selector, Checksum: checksum}}
+	e.pending = sh.begin(&e.waits, o.hash(), o)
+	return &e.PutEnd, nil, nil
 }
 
 // writersObject finds the object of a put and checks that the caller is its

@@ -24,11 +24,15 @@ type Removal struct {
 func (r *Removal) Abort() { r.pending.resolve() }
 
 func (s *Store) beginRemoval(sh *shard, o object, now Time) *Removal {
-	removal := &Removal{Ref: o.name(), pending: sh.hold(o).pending}
+	removal := &struct { // one allocation in place of two
+		Removal
+		waits Pending
+	}{Removal: Removal{Ref: o.name()}}
+	removal.pending = sh.begin(&removal.waits, o.hash(), o)
 	if o.leasedUntil() > now {
 		removal.LeaseUntil = o.leasedUntil()
 	}
-	return removal
+	return &removal.Removal
 }
 
 // promised reports whether a reader may still rely on a lease, by its own clock. The
@@ -69,8 +73,8 @@ func (tx *Tx) Remove(r *Removal) error {
 func (tx *Tx) removeObject(sh *shard, r *Removal) bool {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	r.pending.resolveLocked()
 	o := sh.withID(r.ID)
+	r.pending.resolveLocked(o)
 	if o.none() {
 		return false
 	}

@@ -102,14 +102,14 @@ type Store struct {
 type shard struct {
 	mu      sync.Mutex
 	store   *Store
-	byKey   reftable.Table         // the records of the objects
-	byID    reftable.Table         // the same
-	pending map[objectKey]*Pending // prepared mutations, by key; primary only
-	marked  []ObjectID             // objects renewed since their journaled renewal; primary only
-	copying map[ObjectID]copying   // what clients copy to their SSDs; primary only
-	leases  LeaseCounts            // without Marked
-	notes   *notes                 // while an unmount is prepared; primary only
-	encoded sync.Mutex             // held while the shard is encoded; taken before all others
+	byKey   reftable.Table       // the records of the objects
+	byID    reftable.Table       // the same
+	pending pendings             // prepared mutations; primary only
+	marked  []ObjectID           // objects renewed since their journaled renewal; primary only
+	copying map[ObjectID]copying // what clients copy to their SSDs; primary only
+	leases  LeaseCounts          // without Marked
+	notes   *notes               // while an unmount is prepared; primary only
+	encoded sync.Mutex           // held while the shard is encoded; taken before all others
 
 	sink uint64 // keeps the compiler from dropping the reads of readAhead
 
@@ -199,7 +199,7 @@ func New(opts Options) *Store {
 		groups:     make(map[groupKey][]*group),
 		tasks:      tasks{byID: make(map[TaskID]*Task), waiting: make(map[segment.ClientID]int)},
 		watch:      watch{by: opts.Watcher},
-		peers:      peers{of: make(map[string]Use), writers: make(map[segment.ClientID]*writer)},
+		peers:      peers{of: make(map[string]*Use), writers: make(map[segment.ClientID]*writer)},
 		pinEnds:    ordered.NewSet(pinEnd.before),
 		requests:   requestLog{known: ordered.NewMap[uint64, uint64]()},
 	}

@@ -281,7 +281,7 @@ func (e *StartTransfer) Abort(*Store) {
 // Descriptors tells the client what to read and where to write, once the change is
 // applied. It is for the node that prepared it.
 func (e *StartTransfer) Descriptors() (source Descriptor, targets []Descriptor) {
-	return e.from, placed(e.Targets, e.size)
+	return e.from, placed(make([]Descriptor, 0, len(e.Targets)), e.Targets, e.size)
 }
 
 // Code encodes or decodes the fields.

@@ -25,6 +25,7 @@ type Tx struct {
 	discarding bool
 	held       int                        // ranges that it has put into quarantine
 	sink       uint64                     // keeps the compiler from dropping the reads of ReadAhead
+	replicas   [2]replica                 // of the put being applied
 	following  []Change                   // the changes behind the one being applied
 	writers    map[segment.Number][]Claim // see findWriters
 }
@@ -99,8 +100,8 @@ func (tx *Tx) onObject(ref Ref, pending *Pending, change func(*shard, object)) e
 	}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	pending.resolveLocked()
 	o := sh.withID(ref.ID)
+	pending.resolveLocked(o)
 	if o.none() || !o.exists() {
 		return errs.ObjectNotFound
 	}
@@ -127,19 +128,10 @@ func (tx *Tx) Renew(ref Ref, deadline Time) {
 	tx.s.renewals++
 }
 
-// insert makes an object of a draft and files it. It fails the commit if there is no room
-// for the record. Room may be short on this node alone, by fragmentation; a node that has
-// just loaded a snapshot has none. Needs the shard's lock.
-func (tx *Tx) insert(sh *shard, d *draft) {
-	s := tx.s
-	hash := s.hash.of(d.tenant, d.key)
-	if old := sh.withKey(hash, d.tenant, d.key); !old.none() {
-		tx.drop(sh, old, 0) // all its segments are unmounted: nothing to give back
-	}
-	tx.enter(sh, hash, d)
-}
-
-// enter is insert for a key that the shard does not have, with its hash.
+// enter makes an object of a draft and files it. The shard must not have its key, which
+// has that hash. It fails the commit if there is no room for the record. Room may be short
+// on this node alone, by fragmentation; a node that has just loaded a snapshot has none.
+// Needs the shard's lock.
 func (tx *Tx) enter(sh *shard, hash uint64, d *draft) {
 	s := tx.s
 	o := s.store(d)

@@ -337,9 +337,8 @@ const forKeys = math.MaxUint64
 // segments for it (behaviours 1.2, check 55), or none is large enough. A client
 // that repeats such a put would empty the cache.
 func (m *Master) noteAllocation(e *metadata.PutStart, err error, wanted int, size uint64, asOf metadata.Time) {
-	var refused *refusedError
-	switch {
-	case errors.As(err, &refused):
+	switch refused, is := errors.AsType[*refusedError](err); {
+	case is:
 		if refused.evictionHelps {
 			m.AllocationFailed(forKeys, asOf)
 		}
