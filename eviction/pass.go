@@ -71,7 +71,7 @@ func Select(store *metadata.Store, b Bounds) (pass *Pass) {
 		}
 		now, last := evictable.Now(), chosen[len(chosen)-1]
 		pass = &Pass{More: more, Cutoff: &Cutoff{
-			Deadline: last.Deadline(), ID: last.ID(), PinTime: now, IncludePinned: b.IncludePinned, victims: store.NewVictims(),
+			Deadline: last.Deadline(), ID: last.ID(), PinTime: now, IncludePinned: b.IncludePinned, victims: store.NewVictims(len(chosen)),
 		}}
 		for _, c := range chosen {
 			pass.add(c, now)
@@ -132,6 +132,7 @@ func candidates(evictable metadata.Evictable, limit metadata.Rank, b Bounds) (fo
 // gather returns all objects up to a rank, at most limit: at least as many as a pass
 // considers, if there are so many. millis has it end between two milliseconds.
 func gather(evictable metadata.Evictable, limit metadata.Rank, b Bounds, millis bool) (found []candidate, through metadata.Rank, again bool) {
+	found = make([]candidate, 0, min(b.Objects, maxCandidates))
 	walk := func(pinned bool) {
 		victims, before := 0, len(found)
 		limit, again = evictable.Walk(pinned, limit, maxMoved, func(o metadata.Candidate) {

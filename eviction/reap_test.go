@@ -38,3 +38,18 @@ func TestNothingIsDiscardedThatIsGone(t *testing.T) {
 		}
 	}
 }
+
+// A range that is freed behind a cutoff, by the same commit, is free.
+func TestRangesAreFreedBehindACutoff(t *testing.T) {
+	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
+	p.Put(nil, "a", "b")
+	p.Pass(time.Hour)
+	pass := eviction.Select(p.Store, eviction.Bounds{Objects: 1}) // of a
+	if pass == nil || pass.Victims != 1 {
+		t.Fatalf("got the pass %+v, want one victim", pass)
+	}
+	p.Commit(pass.Cutoff, p.Remove("b", false))
+	if busy := p.Store.Stats().Busy; busy != 0 {
+		t.Errorf("got %d bytes busy, want none", busy)
+	}
+}

@@ -5,8 +5,8 @@ package metadata
 // progress. It is valid until the next commit is applied: in the function given to
 // Store.WithEvictable, and in Change.Apply.
 type Evictable struct {
-	s    *Store
-	goes bool // what is visited is evicted
+	s  *Store
+	tx *Tx // that evicts what is visited, nil for none
 }
 
 // WithEvictable calls f while no commit is applied. f takes a few milliseconds at
@@ -18,7 +18,7 @@ func (s *Store) WithEvictable(f func(Evictable)) {
 }
 
 // Evictable returns the objects that may be evicted by this commit.
-func (tx *Tx) Evictable() Evictable { return Evictable{tx.s, true} }
+func (tx *Tx) Evictable() Evictable { return Evictable{tx.s, tx} }
 
 // Now returns the time of the last commit.
 func (x Evictable) Now() Time { return x.s.now }
@@ -71,10 +71,13 @@ func (s *Store) Tidy(most int) {
 // file more than most of them, it returns with cut set: the caller gives the lock to
 // others, and begins again.
 func (x Evictable) Walk(pinned bool, until Rank, most int, visit func(Candidate), done func(through Rank) bool) (through Rank, cut bool) {
-	w := bucketWalk{until: until, most: most, ahead: x.goes, visit: func(o object) bool {
+	w := bucketWalk{until: until, most: most, ahead: x.tx != nil, visit: func(o object) bool {
 		visit(Candidate{o})
 		return true
 	}}
+	if x.tx != nil {
+		defer x.tx.gather()()
+	}
 	return x.index(pinned).walkBuckets(&w, done)
 }
 
@@ -129,6 +132,10 @@ func (tx *Tx) Evict(c Candidate) bool {
 	}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
+	if o.has(flagVictim) {
+		o.flags &^= flagVictim
+		tx.s.victims.Load().left--
+	}
 	freed := false
 	tx.s.watch.evicting = true
 	tx.dropSome(sh, o, 0, func(r replica) bool {
@@ -148,13 +155,14 @@ type Victims struct {
 	s        *Store
 	outcome  chan struct{} // closed by Release
 	objects  []Ref
+	left     int             // of objects, those not evicted yet
 	groups   map[*group]Time // until when they are kept
 	released bool
 }
 
-// NewVictims returns a set of victims; there is one at a time.
-func (s *Store) NewVictims() *Victims {
-	v := &Victims{s: s, outcome: make(chan struct{})}
+// NewVictims returns a set of victims, with room for so many; there is one at a time.
+func (s *Store) NewVictims(room int) *Victims {
+	v := &Victims{s: s, outcome: make(chan struct{}), objects: make([]Ref, 0, room)}
 	s.victims.Store(v)
 	return v
 }
@@ -177,6 +185,7 @@ func (v *Victims) Claim(c Candidate, beyond, now Time) (bytes uint64, keptUntil 
 func (v *Victims) add(e Entry) (bytes uint64) {
 	e.o.flags |= flagVictim
 	v.objects = append(v.objects, e.Ref())
+	v.left++
 	for i := range e.o.replicaCount() {
 		if r := e.o.replicaAt(i); r.kind == Memory && r.exists() {
 			bytes += r.segment.Bytes(r.rng.Length)
@@ -192,6 +201,17 @@ func (v *Victims) Release() {
 		return
 	}
 	v.released = true
+	if v.left > 0 { // else the cutoff took them all, as it does nearly always
+		v.unmark()
+	}
+	for g := range v.groups {
+		g.evicting.Store(false)
+	}
+	v.s.victims.CompareAndSwap(v, nil)
+	close(v.outcome)
+}
+
+func (v *Victims) unmark() {
 	for _, ref := range v.objects {
 		sh := &v.s.shards[ref.Shard]
 		sh.mu.Lock()
@@ -200,9 +220,4 @@ func (v *Victims) Release() {
 		}
 		sh.mu.Unlock()
 	}
-	for g := range v.groups {
-		g.evicting.Store(false)
-	}
-	v.s.victims.CompareAndSwap(v, nil)
-	close(v.outcome)
 }

@@ -27,7 +27,12 @@ type Rank struct {
 func Through(at Time) Rank { return Rank{at, math.MaxUint64} }
 
 // Compare returns -1, 0 or 1 if r is before o, the same, or behind it.
-func (r Rank) Compare(o Rank) int { return cmp.Or(cmp.Compare(r.At, o.At), cmp.Compare(r.ID, o.ID)) }
+func (r Rank) Compare(o Rank) int {
+	if r.At != o.At {
+		return cmp.Compare(r.At, o.At)
+	}
+	return cmp.Compare(r.ID, o.ID)
+}
 
 // WholeMilli reports whether no rank of the same time is behind it.
 func (r Rank) WholeMilli() bool { return r.ID == math.MaxUint64 }
@@ -339,6 +344,7 @@ func (x *stampIndex) walk(until Rank, most int, visit func(object), done func(th
 func (x *stampIndex) walkBuckets(w *bucketWalk, done func(through Rank) bool) (through Rank, cut bool) {
 	for b := x.next(&bucket{}); b != nil && !w.until.before(b.from); {
 		from, tenant := b.from, b.tenant
+		x.readList(b)
 		if !x.walkBucket(b, w) {
 			return from.previous(), true
 		}
@@ -412,13 +418,24 @@ func (x *stampIndex) walkBucket(b *bucket, w *bucketWalk) bool {
 	return true
 }
 
+// readList reads the records of a bucket ahead, from both ends of its list at once. Each
+// names the next one, so that the processor waits for two of them at once, and not for more.
+func (x *stampIndex) readList(b *bucket) {
+	head, tail := b.head, b.tail
+	for n := 0; n < min(b.count, maxBucket)/2 && !head.ends() && !tail.ends(); n++ {
+		first, last := x.s.object(slab.Ref(head)), x.s.object(slab.Ref(tail))
+		x.sink += uint64(first.id) + uint64(last.id)
+		head, tail = first.next, last.prev
+	}
+}
+
 // readAhead reads, for the next readAhead objects of a list, the places in their shards'
 // tables, so that the processor waits for many of them at once.
 func (x *stampIndex) readAhead(at link) {
 	for n := 0; n < readAhead && !at.ends(); n++ {
 		o := x.s.object(slab.Ref(at))
 		sh := o.home()
-		x.sink += uint64(sh.byKey.Guess(o.hash())) + uint64(sh.byID.Guess(hashOfID(o.id)))
+		x.sink += uint64(sh.byKey.Touch(o.hash())) + uint64(sh.byID.Touch(hashOfID(o.id)))
 		at = o.next
 	}
 }

@@ -143,11 +143,12 @@ type segmentState struct {
 	*segment.Segment
 	share Digest // digest terms of all that lies on this segment; applyMu
 
-	quarantined atomic.Uint64 // bytes in quarantine
-	loaded      []uint64      // its replicas' ranges, offset and length, while Loader.buildAllocators runs
-	waiting     *waitingList  // its ranges in quarantine, nil for none yet; applyMu
-	open        bool          // takes new objects: in memory.open and quarantine.open; applyMu
-	leavingSoon atomic.Uint64 // bytes that leave quarantine within the lease TTL
+	quarantined atomic.Uint64   // bytes in quarantine
+	loaded      []uint64        // its replicas' ranges, offset and length, while Loader.buildAllocators runs
+	waiting     *waitingList    // its ranges in quarantine, nil for none yet; applyMu
+	freed       []segment.Range // gathered by Tx.free; applyMu
+	open        bool            // takes new objects: in memory.open and quarantine.open; applyMu
+	leavingSoon atomic.Uint64   // bytes that leave quarantine within the lease TTL
 
 	peer    string                        // the peer that it counts for, empty if not known here; applyMu
 	leaving atomic.Pointer[chan struct{}] // closed with the outcome of a prepared unmount; primary only

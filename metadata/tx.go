@@ -28,6 +28,9 @@ type Tx struct {
 	replicas   [2]replica                 // of the put being applied
 	following  []Change                   // the changes behind the one being applied
 	writers    map[segment.Number][]Claim // see findWriters
+
+	gathers  bool            // free only gathers ranges
+	gathered []*segmentState // those with ranges in their freed
 }
 
 // Apply makes the changes of the next commit: first the renewals, then the object events,
@@ -259,8 +262,33 @@ func (tx *Tx) free(p *segmentState, r segment.Range) {
 	if tx.s.loading {
 		return
 	}
+	if tx.gathers {
+		if len(p.freed) == 0 {
+			tx.gathered = append(tx.gathered, p)
+		}
+		p.freed = append(p.freed, r)
+		return
+	}
 	if err := p.Free(r); err != nil {
 		tx.Fail("%v", err)
+	}
+}
+
+// gather has free only gather ranges until the function that it returns frees those of each
+// segment in their order: all together, as segment.FreeLots waits less for memory. Nothing
+// may be reserved meanwhile.
+func (tx *Tx) gather() (freeAll func()) {
+	tx.gathers = true
+	return func() {
+		lots := make([]segment.Lot, len(tx.gathered))
+		for i, p := range tx.gathered {
+			lots[i] = segment.Lot{Segment: p.Segment, Ranges: p.freed}
+			p.freed = p.freed[:0]
+		}
+		tx.gathers, tx.gathered = false, nil
+		if err := segment.FreeLots(lots); err != nil {
+			tx.Fail("%v", err)
+		}
 	}
 }
 

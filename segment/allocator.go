@@ -3,8 +3,6 @@ package segment
 import (
 	"fmt"
 	"math/bits"
-
-	"github.com/understudy-store/understudy/internal/ordered"
 )
 
 // A Range is a run of units inside one segment. Units are bytes in segments
@@ -37,23 +35,25 @@ type Allocator struct {
 	capacity uint32 // units
 
 	regions []region
-	spare   int32                      // head of the list of unused entries in regions
-	byEnd   ordered.Map[uint32, int32] // end of a free region -> its index
-	heads   [classCount]int32          // class -> first free region of the class
-	used    [classCount / 32]uint32    // a bit for each class that has a region
-	usedTop uint32                     // a bit for each non-zero word of used
+	spare   int32                   // head of the list of unused entries in regions
+	byEnd   ends                    // of the free regions
+	heads   [classCount]int32       // class -> first free region of the class
+	used    [classCount / 32]uint32 // a bit for each class that has a region
+	usedTop uint32                  // a bit for each non-zero word of used
+
+	sink int32 // keeps the compiler from dropping the reads of readAhead
 }
 
 // NewAllocator returns an allocator over size bytes, all free. A size that is
 // not a whole number of units loses the rest.
 func NewAllocator(size uint64) *Allocator {
-	a := &Allocator{shift: unitShift(size), spare: none, byEnd: ordered.NewMap[uint32, int32]()}
+	a := &Allocator{shift: unitShift(size), spare: none}
 	for i := range a.heads {
 		a.heads[i] = none
 	}
 	a.capacity = uint32(size >> a.shift)
 	if a.capacity > 0 {
-		a.insert(Range{0, a.capacity})
+		a.insert(a.byEnd.from(a.capacity), Range{0, a.capacity})
 	}
 	return a
 }
@@ -106,7 +106,7 @@ func (a *Allocator) Reserve(r Range) error {
 	if r.Length == 0 || uint64(r.Offset)+uint64(r.Length) > uint64(a.capacity) {
 		return fmt.Errorf("range [%d, +%d) is not inside the segment of %d units", r.Offset, r.Length, a.capacity)
 	}
-	index := a.endingAfter(r.Offset)
+	index, _ := a.byEnd.at(a.byEnd.from(r.Offset + 1))
 	if index == none {
 		return fmt.Errorf("range [%d, +%d) is busy", r.Offset, r.Length)
 	}
@@ -116,7 +116,7 @@ func (a *Allocator) Reserve(r Range) error {
 	}
 	a.takeFront(index, r.End()-whole.Offset)
 	if r.Offset > whole.Offset {
-		a.insert(Range{whole.Offset, r.Offset - whole.Offset})
+		a.insert(a.byEnd.from(r.Offset), Range{whole.Offset, r.Offset - whole.Offset})
 	}
 	return nil
 }
@@ -127,25 +127,70 @@ func (a *Allocator) Free(r Range) error {
 	if r.Length == 0 || uint64(r.Offset)+uint64(r.Length) > uint64(a.capacity) {
 		return fmt.Errorf("range [%d, +%d) is not inside the segment of %d units", r.Offset, r.Length, a.capacity)
 	}
-	joined := r
-	if next := a.endingAfter(r.Offset); next != none {
-		behind := a.regions[next].Range
-		if behind.Offset < r.End() {
+	at := a.byEnd.from(r.Offset)
+	front, end := a.byEnd.at(at)
+	next := at
+	if front == none || end != r.Offset {
+		front = none
+	} else {
+		next = a.byEnd.next(at)
+	}
+	behind, _ := a.byEnd.at(next)
+	if behind != none {
+		switch offset := a.regions[behind].Offset; {
+		case offset < r.End():
 			return fmt.Errorf("range [%d, +%d) is freed twice", r.Offset, r.Length)
-		}
-		if behind.Offset == r.End() {
-			joined.Length += behind.Length
-			a.remove(next)
+		case offset > r.End():
+			behind = none
 		}
 	}
-	if before, ok := a.byEnd.Get(r.Offset); ok {
-		front := a.regions[before].Range
-		joined.Offset = front.Offset
-		joined.Length += front.Length
-		a.remove(before)
-	}
-	a.insert(joined)
+	a.join(at, front, r, behind)
 	return nil
+}
+
+// readAhead reads what freeing ranges will read: the ends of their free neighbours, these
+// regions, and the neighbours of those in the lists of their classes. So the processor
+// waits for the memory of many of them at once. It decides nothing.
+func (a *Allocator) readAhead(ranges []Range) {
+	for _, r := range ranges {
+		at := a.byEnd.from(r.Offset)
+		index, _ := a.byEnd.at(at)
+		for range 2 {
+			if index == none {
+				break
+			}
+			g := &a.regions[index]
+			if g.prev != none {
+				a.sink += a.regions[g.prev].next
+			}
+			if g.next != none {
+				a.sink += a.regions[g.next].prev
+			}
+			index, _ = a.byEnd.at(a.byEnd.next(at))
+		}
+	}
+}
+
+// join frees a range together with the free regions in front of it and behind it, none for
+// none. at is the place of the one in front, or else that of the range. Where one region
+// becomes longer, its place among the ends stays.
+func (a *Allocator) join(at place, front int32, r Range, behind int32) {
+	switch {
+	case front == none && behind == none:
+		a.insert(at, r)
+		return
+	case front == none:
+		a.change(behind, Range{r.Offset, r.Length + a.regions[behind].Length})
+		return
+	}
+	r = Range{a.regions[front].Offset, a.regions[front].Length + r.Length}
+	if behind == none {
+		a.byEnd.move(at, r.End())
+		a.change(front, r)
+		return
+	}
+	a.remove(at, front)
+	a.change(behind, Range{r.Offset, r.Length + a.regions[behind].Length})
 }
 
 // find returns a free region of the given class or of the next larger one
@@ -163,41 +208,35 @@ func (a *Allocator) find(class uint32) int32 {
 	return a.heads[top*32+uint32(bits.TrailingZeros32(a.used[top]))]
 }
 
-// endingAfter returns the first free region that ends behind unit offset.
-func (a *Allocator) endingAfter(offset uint32) int32 {
-	if _, index, found := a.byEnd.From(offset + 1); found {
-		return index
-	}
-	return none
-}
-
 // freeRanges returns the free regions, in their order.
 func (a *Allocator) freeRanges() (list []Range) {
-	a.byEnd.Scan(func(_ uint32, i int32) bool {
+	for i := range a.byEnd.all {
 		list = append(list, a.regions[i].Range)
-		return true
-	})
+	}
 	return list
 }
 
 // takeFront takes the first units of a free region and returns their offset.
 // The rest of the region keeps its end, and with it its place in byEnd.
 func (a *Allocator) takeFront(index int32, units uint32) uint32 {
-	g := &a.regions[index]
-	offset := g.Offset
+	g := a.regions[index].Range
 	if g.Length == units {
-		a.remove(index)
-		return offset
+		a.remove(a.byEnd.from(g.End()), index)
+	} else {
+		a.change(index, Range{g.Offset + units, g.Length - units})
 	}
-	a.unlink(index)
-	g.Offset += units
-	g.Length -= units
-	a.link(index)
-	return offset
+	return g.Offset
 }
 
-// insert adds a free region to the lists and to byEnd.
-func (a *Allocator) insert(r Range) {
+// change makes a free region longer or shorter.
+func (a *Allocator) change(index int32, r Range) {
+	a.unlink(index)
+	a.regions[index].Range = r
+	a.link(index)
+}
+
+// insert adds a free region to the lists, and to byEnd at its place.
+func (a *Allocator) insert(at place, r Range) {
 	index := a.spare
 	if index == none {
 		index = int32(len(a.regions))
@@ -207,13 +246,13 @@ func (a *Allocator) insert(r Range) {
 	}
 	a.regions[index].Range = r
 	a.link(index)
-	a.byEnd.Set(r.End(), index)
+	a.byEnd.insert(at, r.End(), index)
 }
 
-// remove takes a free region out of the lists and of byEnd.
-func (a *Allocator) remove(index int32) {
+// remove takes a free region out of the lists, and of byEnd, where it has its place.
+func (a *Allocator) remove(at place, index int32) {
 	a.unlink(index)
-	a.byEnd.Delete(a.regions[index].End())
+	a.byEnd.delete(at)
 	a.regions[index].next = a.spare
 	a.spare = index
 }

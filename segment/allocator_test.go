@@ -73,9 +73,9 @@ func TestFreeInAnyOrderLeavesOneRegion(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if freeUnits(a) != size || a.byEnd.Len() != 1 || a.LargestFree() != size {
+		if freeUnits(a) != size || len(a.freeRanges()) != 1 || a.LargestFree() != size {
 			t.Fatalf("seed %d, all ranges freed: got %d units free in %d regions, the largest of %d bytes; want %d in one",
-				seed, freeUnits(a), a.byEnd.Len(), a.LargestFree(), size)
+				seed, freeUnits(a), len(a.freeRanges()), a.LargestFree(), size)
 		}
 	}
 }

@@ -7,7 +7,9 @@
 package segment
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -141,14 +143,54 @@ func (s *Segment) Reserve(r Range) error {
 func (s *Segment) Free(r Range) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.allocator.Free(r); err != nil {
-		return fmt.Errorf("segment %v: %w", s.ID, err)
+	return s.free(r)
+}
+
+// free is Free for one or more ranges. It leaves out one that fails, and those behind it.
+// Needs the lock.
+func (s *Segment) free(ranges ...Range) (err error) {
+	var bytes uint64
+	for _, r := range ranges {
+		if err = s.allocator.Free(r); err != nil {
+			err = fmt.Errorf("segment %v: %w", s.ID, err)
+			break
+		}
+		bytes += s.allocator.Bytes(r.Length)
 	}
-	s.addBusy(-s.allocator.Bytes(r.Length))
+	s.addBusy(-bytes)
 	if room := s.room.Load(); room != nil {
 		room.freed(s.fits.Load())
 	}
-	return nil
+	return err
+}
+
+// A Lot is ranges of one segment.
+type Lot struct {
+	*Segment
+	Ranges []Range
+}
+
+// atOnce is how many segments FreeLots locks at once.
+const atOnce = 16
+
+// FreeLots frees ranges of distinct segments, each segment's in their order. It locks some
+// segments at once, and reads ahead what freeing their ranges will read, so that the
+// processor waits for the memory of many of them at once. So only one call may be under
+// way. It returns the first error; other segments' ranges are freed all the same.
+func FreeLots(lots []Lot) (err error) {
+	for some := range slices.Chunk(lots, atOnce) {
+		for _, l := range some {
+			l.mu.Lock()
+		}
+		for _, l := range some {
+			l.allocator.readAhead(l.Ranges)
+		}
+		for _, l := range some {
+			err = cmp.Or(err, l.free(l.Ranges...))
+			l.mu.Unlock()
+		}
+	}
+	return err
 }
 
 // CountIn makes the busy bytes count in a sum, nil for none, and no longer in the
