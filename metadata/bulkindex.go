@@ -2,6 +2,7 @@ package metadata
 
 import (
 	"cmp"
+	"math/bits"
 	"slices"
 
 	"github.com/understudy-store/understudy/metadata/slab"
@@ -55,7 +56,7 @@ func (s *Store) fileLoaded() {
 		for id := range x.tenants {
 			list := x.tenants[id].unfiled
 			x.tenants[id].unfiled = nil
-			slices.Sort(list)
+			sortSpread(list)
 			for len(list) > 0 {
 				list = x.fill(tenantID(id), list)
 			}
@@ -103,13 +104,67 @@ func (x *stampIndex) cut(list []unfiled, n int) (int, Rank) {
 }
 
 // sortLongRuns sorts the objects of each millisecond by id, if cut may have to divide them.
+// It reads each id once: the records lie anywhere.
 func (x *stampIndex) sortLongRuns(list []unfiled) {
+	type identified struct {
+		id ObjectID
+		of unfiled
+	}
+	var run []identified
 	for n := 0; len(list) > 0; list = list[n:] {
 		for n = 1; n < len(list) && list[n].since() == list[0].since(); {
 			n++
 		}
-		if n > maxBucket/2 {
-			slices.SortFunc(list[:n], func(a, b unfiled) int { return cmp.Compare(x.s.object(a.ref()).id, x.s.object(b.ref()).id) })
+		if n <= maxBucket/2 {
+			continue
 		}
+		run = run[:0]
+		for _, u := range list[:n] {
+			run = append(run, identified{x.s.object(u.ref()).id, u})
+		}
+		slices.SortFunc(run, func(a, b identified) int { return cmp.Compare(a.id, b.id) })
+		for i := range run {
+			list[i] = run[i].of
+		}
+	}
+}
+
+// sortedPieces is the logarithm of how many pieces sortSpread divides a list into.
+const sortedPieces = 12
+
+// sortSpread sorts numbers that are spread over their span, as times and addresses are. It
+// divides the span into pieces, brings each number to its piece, in place, and then sorts the
+// pieces, which are small enough for the processor's nearest cache. Without a spread it is
+// slices.Sort.
+func sortSpread[T ~uint64](list []T) {
+	if len(list) < 4<<sortedPieces {
+		slices.Sort(list)
+		return
+	}
+	first := slices.Min(list)
+	shift := max(0, bits.Len64(uint64(slices.Max(list)-first))-sortedPieces)
+	var next, ends [1 << sortedPieces]int // of each piece: where its next number goes, and its end
+	for _, v := range list {
+		ends[(v-first)>>shift]++
+	}
+	for i, at := 0, 0; i < len(ends); i++ {
+		next[i], at = at, at+ends[i]
+		ends[i] = at
+	}
+	for i := range ends {
+		for next[i] < ends[i] {
+			v := list[next[i]]
+			for to := int((v - first) >> shift); to != i; to = int((v - first) >> shift) {
+				v, list[next[to]] = list[next[to]], v
+				next[to]++
+			}
+			list[next[i]] = v
+			next[i]++
+		}
+	}
+	begin := 0
+	for _, end := range ends {
+		slices.Sort(list[begin:end])
+		begin = end
 	}
 }

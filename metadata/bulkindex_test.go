@@ -2,6 +2,9 @@ package metadata_test
 
 import (
 	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -92,5 +95,27 @@ func TestCutoffBehindTheShards(t *testing.T) {
 	}
 	if got, want := s.Position(), c.primary.Position(); got != want || s.Stats().Evictable != 50 {
 		t.Errorf("loaded %+v with %d objects, want %+v with 50", got, s.Stats().Evictable, want)
+	}
+}
+
+// Long lists are sorted, however their numbers are spread.
+func TestSortSpread(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for name, number := range map[string]func(i int) uint64{
+		"even":      func(int) uint64 { return random.Uint64() },
+		"narrow":    func(int) uint64 { return 1<<63 + random.Uint64N(3000) },
+		"one":       func(int) uint64 { return 7 },
+		"in order":  func(i int) uint64 { return uint64(i) << 31 },
+		"backwards": func(i int) uint64 { return math.MaxUint64 - uint64(i) },
+		"lopsided":  func(i int) uint64 { return uint64(1) << 63 >> (i % 64) },
+	} {
+		list := make([]uint64, 50_000)
+		for i := range list {
+			list[i] = number(i)
+		}
+		want := slices.Sorted(slices.Values(list))
+		if metadata.SortSpread(list); !slices.Equal(list, want) {
+			t.Errorf("%s: got the numbers in no order, or others; want them sorted", name)
+		}
 	}
 }

@@ -327,3 +327,6 @@ func (s *Store) HoldEncoded(shard int) (release func()) {
 		sh.encoded.Unlock()
 	}
 }
+
+// SortSpread is sortSpread.
+func SortSpread(list []uint64) { sortSpread(list) }

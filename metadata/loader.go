@@ -366,7 +366,7 @@ func (s *Store) findLoaded() {
 func (p *segmentState) reserveLoaded() error {
 	ranges := p.loaded
 	p.loaded = nil
-	slices.Sort(ranges)
+	sortSpread(ranges)
 	for _, r := range ranges {
 		if err := p.Reserve(segment.Range{Offset: uint32(r >> 32), Length: uint32(r)}); err != nil {
 			return fmt.Errorf("replicas: %w", err)
