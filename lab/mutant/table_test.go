@@ -20,6 +20,7 @@ func testControls() []testControl {
 		{"lab/judge", "^TestPlentyOfMemory$", "quota-admits"},
 		{"metadata", "^TestModelSnapshotUnderWrites$", "snapshot-overlap"},
 		{"metadata", "^TestSnapshotWhileCommitsAreApplied$", "encoded-unmounts"},
+		{"metadata", "^TestQuarantineKeepsUp$", "quarantine-backlog"},
 		{"journal", "^TestAgainstTheFirstHistory$", "history-adopt"},
 		{"promote", "^TestFullEtcdKeepsWhatNoNodeHasSaved$", "cover-first"},
 		{"promote", "^TestEmptyBesideAFileThatIsNotCompared$", "may-hold"},
