@@ -274,8 +274,8 @@ func (q *Queue) newSubmission(caller context.Context, changes []metadata.Change)
 		if !keep {
 			continue
 		}
-		if s.encoded[stream] == nil { // the changes of a batch are about alike
-			s.encoded[stream] = make([]byte, 0, min(size*(len(changes)-i), MaxSubmissionBytes))
+		if s.encoded[stream] == nil { // the changes of a batch are about alike; the first may be the largest
+			s.encoded[stream] = make([]byte, 0, size+min(size, usualChange)*(len(changes)-i-1))
 		}
 		s.encoded[stream] = append(append(s.encoded[stream], length...), scratch...)
 	}

@@ -92,14 +92,19 @@ type ObjectKey struct {
 }
 
 // Keys appends the keys of a shard's objects to dst, with their tenants,
-// readable ones only if so asked. It visits them as EachObject does.
+// readable ones only if so asked. It holds the shard's lock while it does: between parts an
+// upsert could move a key to where the visit has been.
 func (s *Store) Keys(dst []ObjectKey, shard int, readable bool) []ObjectKey {
-	n := len(dst)
-	s.EachObject(shard, func() { dst = dst[:n] }, func(e Entry) {
-		if !readable || e.Readable() {
-			dst = append(dst, ObjectKey{e.Tenant(), e.Key()})
+	defer runtime.Gosched() // others go first: whoever visits a shard goes on with the next
+	sh := &s.shards[shard]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for o := range sh.all {
+		if !o.exists() || readable && !o.readable() {
+			continue
 		}
-	})
+		dst = append(dst, ObjectKey{s.tenants.name(o.tenant), o.key()})
+	}
 	return dst
 }
 

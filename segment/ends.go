@@ -106,7 +106,7 @@ func (x *ends) split(p place) place {
 }
 
 // delete takes the end at a place out. A leaf that is nearly empty then takes in the next
-// one, if both are small, so that a list that shrinks gives its memory back.
+// one, if both are small, so that a list that shrinks evenly gives its memory back.
 func (x *ends) delete(p place) {
 	l := x.leaves[p.leaf]
 	copy(l.ends[p.at:], l.ends[p.at+1:l.n])
