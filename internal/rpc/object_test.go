@@ -257,8 +257,8 @@ func TestRemovalThatFailsInTheMiddle(t *testing.T) {
 		n.log.failAfter(1, journal.ErrFenced)
 		err := remove(n)
 		wantKind(t, name, err, errs.Unresolved)
-		if err == nil || !strings.Contains(err.Error(), "2000 objects were changed, then the call failed") {
-			t.Errorf("%s: got %v, want an error with \"2000 objects were changed, then the call failed\"", name, err)
+		if err == nil || !strings.Contains(err.Error(), "500 objects were changed, then the call failed") {
+			t.Errorf("%s: got %v, want an error with \"500 objects were changed, then the call failed\"", name, err)
 		}
 	}
 }
