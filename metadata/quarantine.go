@@ -26,6 +26,13 @@ func (q quarantined) bytes() uint64 { return q.segment.Bytes(q.rng.Length) }
 // which a writer makes at short intervals (Store.Releasing).
 const quarantineSlice = 1024
 
+// A commit frees one slice more for each sliceDelay that the first range is late, in
+// milliseconds, and maxSlices at most, some 10 ms.
+const (
+	sliceDelay = 2000
+	maxSlices  = 16
+)
+
 // Before smallSliceRules more left, oldSlice or one in oldShare of all ranges in quarantine: 15 ms
 // where a million waited. As many still begin to count as "soon" with one commit.
 const (
@@ -137,11 +144,18 @@ func newQuarantine(slice int) quarantine {
 	}
 }
 
-// sliceAfter returns how many ranges may leave with a commit that has put so many into
-// quarantine. Twice as many, so that the backlog gets smaller whatever commits add.
-func (q *quarantine) sliceAfter(held int) int { return max(q.slice, 2*held) }
+// slices returns how many ranges may leave with a commit at now. It is the same on every node.
+// The later the first one is, the more: where commits are slow, or each adds many, the backlog
+// gets smaller all the same.
+func (q *quarantine) slices(now Time) int {
+	late := Time(0)
+	if first, ok := q.leaving.turns.Min(); ok {
+		late = max(0, now-first.at) / sliceDelay
+	}
+	return q.slice * int(1+min(late, maxSlices-1))
+}
 
-// pace is sliceAfter by the rules before. It is the same on every node.
+// pace is slices by the rules before. It is the same on every node.
 func (q *quarantine) pace() int { return max(q.oldSlice, q.ranges/oldShare) }
 
 // forget drops the ranges of a segment that is about to be unmounted, however many they

@@ -86,6 +86,24 @@ func TestCommitsWithoutRecordFreeNothing(t *testing.T) {
 	}
 }
 
+// Where commits are far apart, each frees more: a slice for each two seconds that the first
+// range is late, and at most sixteen.
+func TestLateRangesLeaveInLargerSlices(t *testing.T) {
+	c := newClusterOf(t, metadata.InSlices(10), params)
+	c.mount(1, "a", 1<<20)
+	c.now = c.fillQuarantine(300) + 1999
+	for i, at := range []struct {
+		pass time.Duration
+		want uint64
+	}{{0, 290}, {time.Millisecond, 270}, {2 * time.Second, 240}, {time.Hour, 80}, {time.Second, 0}} {
+		c.pass(at.pass)
+		c.commit()
+		if st := c.primary.Stats(); st.Quarantined != at.want*104 || st.Busy != at.want*104 {
+			t.Errorf("after commit %d: got %d bytes in quarantine, %d taken, want %d", i, st.Quarantined, st.Busy, at.want*104)
+		}
+	}
+}
+
 // Under older rules all ranges leave quarantine at once, as on nodes of older versions.
 func TestQuarantineLeftAtOnce(t *testing.T) {
 	c := newClusterOf(t, metadata.InSlices(10), params)

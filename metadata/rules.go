@@ -48,8 +48,7 @@ const (
 	keepingRules Rules = 8
 	recordRules  Rules = 8
 
-	// smallSliceRules: ranges leave quarantine behind the changes of a commit, few unless it
-	// adds many.
+	// smallSliceRules: fewer ranges leave quarantine with one commit, unless they are late.
 	smallSliceRules Rules = 9
 
 	NewestRules = smallSliceRules

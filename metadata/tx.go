@@ -23,7 +23,6 @@ type Tx struct {
 	fault error // the commit does not fit this state
 	// discarding is set while an abandoned put is dropped.
 	discarding bool
-	held       int                        // ranges that it has put into quarantine
 	sink       uint64                     // keeps the compiler from dropping the reads of ReadAhead
 	replicas   [2]replica                 // of the put being applied
 	following  []Change                   // the changes behind the one being applied
@@ -55,7 +54,7 @@ func (s *Store) Apply(c *Commit, answers []error) (Position, error) {
 	}
 	tx := &Tx{s: s, seq: c.Seq, term: c.Term, now: c.Time}
 	s.seq, s.now = c.Seq, c.Time
-	tx.endDue(len(c.Changes) > 0)
+	tx.releaseDue(len(c.Changes) > 0)
 	s.lastTime.Store(int64(c.Time))
 	for stream := LeaseRenewals; stream < StreamCount; stream++ {
 		for i, change := range c.Changes {
@@ -67,9 +66,6 @@ func (s *Store) Apply(c *Commit, answers []error) (Position, error) {
 				answers[i] = err
 			}
 		}
-	}
-	if s.Rules() >= smallSliceRules && len(c.Changes) > 0 {
-		tx.releaseDue(s.quarantine.sliceAfter(tx.held))
 	}
 	if !s.loading {
 		s.digests.add(s.seq, s.digest)
@@ -251,7 +247,6 @@ func (tx *Tx) release(p *segmentState, r segment.Range, until Time) {
 	if q.discarded {
 		tx.s.counts.discardedBytes.Add(int64(q.bytes()))
 	}
-	tx.held++
 	tx.s.quarantine.add(q)
 	tx.s.addTerm(p, q.digestTerm())
 }
@@ -312,31 +307,23 @@ func (tx *Tx) keepQuarantine(until Time) {
 	tx.s.releasing.Store(tx.s.quarantine.due(tx.now))
 }
 
-// endDue ends what ends with time, before the changes of a commit are applied.
-func (tx *Tx) endDue(changes bool) {
+// releaseDue frees ranges whose quarantine has ended: the oldest first, and as many
+// on every node. A commit without changes frees none, as it has no record: a
+// node that reads the records alone does not see it.
+func (tx *Tx) releaseDue(changes bool) {
 	if tx.globalHas() {
 		return
 	}
+	left := tx.s.quarantine.slices(tx.now)
 	switch rules := tx.s.Rules(); {
 	case rules < sliceRules:
-		tx.releaseDue(math.MaxInt)
-	case rules < recordRules || rules < smallSliceRules && changes:
-		tx.releaseDue(tx.s.quarantine.pace())
+		left = math.MaxInt
+	case rules >= recordRules && !changes:
+		left = 0
+	case rules < smallSliceRules:
+		left = tx.s.quarantine.pace()
 	}
-	tx.s.releasing.Store(tx.s.quarantine.due(tx.now))
-	tx.s.quarantine.moveHorizon(tx.now + tx.s.inForce.Load().hold)
-	tx.s.digest += tx.s.requests.expire(tx.now)
-	tx.s.endClaims(tx.now)
-}
-
-// releaseDue frees ranges whose quarantine has ended: at most so many, and the same on every
-// node. A commit without changes frees none, as it has no record: a node that reads the
-// records alone does not see it.
-func (tx *Tx) releaseDue(most int) {
-	if tx.globalHas() {
-		return
-	}
-	for ; most > 0; most-- {
+	for ; left > 0; left-- {
 		q, ok := tx.s.quarantine.popDue(tx.now)
 		if !ok {
 			break
@@ -350,6 +337,9 @@ func (tx *Tx) releaseDue(most int) {
 		tx.free(q.segment, q.rng)
 	}
 	tx.s.releasing.Store(tx.s.quarantine.due(tx.now))
+	tx.s.quarantine.moveHorizon(tx.now + tx.s.inForce.Load().hold)
+	tx.s.digest += tx.s.requests.expire(tx.now)
+	tx.s.endClaims(tx.now)
 }
 
 // unfile takes an object out of tables and indexes, and frees its record. Needs the
