@@ -49,7 +49,7 @@ func (s *Store) LockSettled(tenant, key string) (Entry, <-chan struct{}) {
 
 // EachObject visits the objects of a shard, some hundred at a time under its lock, which visit
 // must not take or give back; in between others go first. If the shard's table is resized
-// meanwhile, it begins again: then it calls again first, which drops what has been visited.
+// meanwhile, it begins again: then it calls again first, if not nil, which drops what has been visited.
 // It may miss an object that is put meanwhile, as in place of one that it has not visited.
 func (s *Store) EachObject(shard int, again func(), visit func(Entry)) {
 	sh := &s.shards[shard]
